@@ -1,0 +1,279 @@
+package aggregate
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+	"github.com/oklog/ulid/v2"
+	"google.golang.org/protobuf/proto"
+
+	"weir/internal/fault"
+	"weir/internal/hot"
+	"weir/internal/journal"
+)
+
+const (
+	// attempts bounds how often one command is decided when other writers win.
+	attempts = 6
+	// conflictPause is the longest first wait after a lost race; it doubles.
+	conflictPause = 4 * time.Millisecond
+	// memoryBytes bounds the states that one loop keeps in memory.
+	memoryBytes = 64 << 20
+	// stateOverhead is what an entry costs beside its state.
+	stateOverhead = 256
+)
+
+// Loop runs commands on the aggregates of one kind. It is safe for concurrent
+// use; the journal's version check, and nothing else, decides who wins.
+type Loop[S any, E proto.Message] struct {
+	kind    Kind[S, E]
+	journal *journal.Journal
+	hot     *hot.Store
+	log     *slog.Logger
+	// memory holds recent states. Stale ones are harmless: an append on them
+	// loses, and no refusal is given from them unverified.
+	memory *otter.Cache[journal.Key, Snapshot[S]]
+	turns  turns
+	// Now is the clock. Tests set it before first use.
+	Now func() time.Time
+}
+
+// Snapshot is a state and its version. Version 0 is the aggregate that has no
+// event: it does not exist.
+type Snapshot[S any] struct {
+	State   S
+	Version uint64
+}
+
+// Exists says whether the aggregate has any event.
+func (s Snapshot[S]) Exists() bool { return s.Version != 0 }
+
+// New makes the loop of one kind.
+func New[S any, E proto.Message](kind Kind[S, E], j *journal.Journal, h *hot.Store, log *slog.Logger) *Loop[S, E] {
+	return &Loop[S, E]{
+		kind:    kind,
+		journal: j,
+		hot:     h,
+		log:     log.With("kind", kind.Name),
+		memory: otter.Must(&otter.Options[journal.Key, Snapshot[S]]{
+			MaximumWeight: memoryBytes,
+			Weigher: func(_ journal.Key, s Snapshot[S]) uint32 {
+				return uint32(min(kind.Codec.Size(s.State)+stateOverhead, memoryBytes))
+			},
+		}),
+		turns: newTurns(),
+		Now:   time.Now,
+	}
+}
+
+// Decide gives the one event that a command leads to, the zero E when it has
+// been done already, or a refusal. It is pure: time comes in as now.
+type Decide[S any, E proto.Message] func(state S, now time.Time) (E, error)
+
+// Do runs one command on one aggregate and gives the state after it. When Do
+// returns without an error, what decide said is in the journal.
+//
+// Errors: decide's own refusals, given on a state that was verified to be the
+// newest; CONTENTION; JOURNAL_UNAVAILABLE, after which the event may be in: a
+// retry of the same command converges by the id that it carries.
+func (l *Loop[S, E]) Do(ctx context.Context, id journal.Key, decide Decide[S, E]) (Snapshot[S], error) {
+	// Writers in one process wait for each other, since only one could win.
+	leave, err := l.turns.enter(ctx, id)
+	if err != nil {
+		return Snapshot[S]{}, err
+	}
+	defer leave()
+
+	current, verified, err := l.load(ctx, id)
+	if err != nil {
+		return Snapshot[S]{}, err
+	}
+	for attempt := range attempts {
+		// Whole microseconds, so that the time reads back as it was decided on.
+		now := l.Now().UTC().Truncate(time.Microsecond)
+		event, refusal := decide(current.State, now)
+		if refusal != nil || isNone(event) {
+			if !verified {
+				newest, err := l.catchUp(ctx, id, current)
+				if err != nil {
+					return Snapshot[S]{}, err
+				}
+				moved := newest.Version != current.Version
+				current, verified = newest, true
+				if moved {
+					continue
+				}
+			}
+			return current, refusal
+		}
+		next, err := l.append(ctx, id, current, event, now)
+		if err == nil {
+			return next, nil
+		}
+		if !errors.Is(err, journal.ErrConflict) {
+			return Snapshot[S]{}, err
+		}
+		if err := sleep(ctx, rand.N(conflictPause<<attempt)); err != nil {
+			return Snapshot[S]{}, fault.From(err)
+		}
+		if current, err = l.catchUp(ctx, id, current); err != nil {
+			return Snapshot[S]{}, err
+		}
+		verified = true
+	}
+	return Snapshot[S]{}, fault.New(fault.Contention, "too many writers on one %s", l.kind.Name).Retry(50 * time.Millisecond)
+}
+
+// append commits an event and shows it in Redis. From the append on, the
+// command has succeeded, whatever Redis does.
+func (l *Loop[S, E]) append(ctx context.Context, key journal.Key, current Snapshot[S], event E, now time.Time) (Snapshot[S], error) {
+	data, err := proto.Marshal(event)
+	if err != nil {
+		return Snapshot[S]{}, fault.New(fault.Bug, "an event cannot be encoded").Wrap(err)
+	}
+	name, err := eventType(event)
+	if err != nil {
+		return Snapshot[S]{}, fault.New(fault.Bug, "an event cannot be encoded").Wrap(err)
+	}
+	record := journal.Event{
+		ID:          ulid.Make().String(),
+		Type:        name,
+		Key:         key,
+		Time:        now,
+		Data:        data,
+		Traceparent: journal.Traceparent(ctx),
+	}
+	sequence, err := l.journal.Append(ctx, record, current.Version)
+	if err != nil {
+		return Snapshot[S]{}, err
+	}
+	next := l.evolve(current, Recorded[E]{Event: event, ID: record.ID, Time: now, Sequence: sequence})
+	l.remember(key, next)
+	l.refresh(context.WithoutCancel(ctx), key, current.Version, next, event)
+	return next, nil
+}
+
+func (l *Loop[S, E]) evolve(current Snapshot[S], event Recorded[E]) Snapshot[S] {
+	return Snapshot[S]{State: l.kind.Evolve(current.State, event), Version: event.Sequence}
+}
+
+// refresh shows in Redis what one event changed. What fails here, the projector
+// repairs: it hears of every event.
+func (l *Loop[S, E]) refresh(ctx context.Context, key journal.Key, from uint64, next Snapshot[S], event E) {
+	change, err := l.kind.encode(next.State, l.kind.Codec.Touched(next.State, event))
+	if err == nil {
+		var applied hot.Applied
+		applied, err = l.hot.Refresh(ctx, key, from, next.Version, change, l.kind.row(next.State, next.Version))
+		if err == nil && applied == hot.Gap {
+			err = l.put(ctx, key, next)
+		}
+	}
+	if err != nil {
+		l.log.Debug("hot store not refreshed, the projector will", "key", key.String(), "error", err)
+	}
+}
+
+// put writes the whole state to Redis.
+func (l *Loop[S, E]) put(ctx context.Context, key journal.Key, s Snapshot[S]) error {
+	document, err := l.kind.encode(s.State, l.kind.Codec.Names(s.State))
+	if err != nil {
+		return fault.New(fault.Bug, "a %s cannot be encoded", l.kind.Name).Wrap(err)
+	}
+	return l.hot.Put(ctx, key, s.Version, document.Set, l.kind.row(s.State, s.Version))
+}
+
+// load gives a state to decide on: from memory, Redis or the journal. Verified
+// says that the journal was asked, so the state was the newest just now.
+func (l *Loop[S, E]) load(ctx context.Context, key journal.Key) (s Snapshot[S], verified bool, err error) {
+	if s, ok := l.memory.GetIfPresent(key); ok {
+		return s, false, nil
+	}
+	s, err = l.fromHot(ctx, key)
+	switch {
+	case fault.Is(err, fault.DocumentUnreadable):
+		return Snapshot[S]{}, false, err
+	case err == nil && s.Exists():
+		l.remember(key, s)
+		return s, false, nil
+	}
+	s, err = l.fromJournal(ctx, key)
+	return s, err == nil, err
+}
+
+// fromHot reads the document, or only some of its fields. Version 0 says only
+// that Redis does not have it.
+func (l *Loop[S, E]) fromHot(ctx context.Context, key journal.Key, fields ...string) (Snapshot[S], error) {
+	document, err := l.hot.Read(ctx, key, fields...)
+	if err != nil || document.Version == 0 {
+		return Snapshot[S]{}, err
+	}
+	state, err := l.kind.Codec.Decode(document.Fields)
+	if err != nil {
+		if err := l.hot.MarkUnreadable(ctx, key); err != nil {
+			l.log.Error("unreadable document not marked", "key", key.String(), "error", err)
+		}
+		return Snapshot[S]{}, fault.New(fault.DocumentUnreadable, "the stored document of this %s cannot be read", key.Kind).Wrap(err)
+	}
+	return Snapshot[S]{State: state, Version: document.Version}, nil
+}
+
+// fromJournal replays an aggregate and puts it into Redis.
+func (l *Loop[S, E]) fromJournal(ctx context.Context, key journal.Key) (Snapshot[S], error) {
+	s, err := l.catchUp(ctx, key, Snapshot[S]{})
+	if err != nil || !s.Exists() {
+		return s, err
+	}
+	if err := l.put(ctx, key, s); err != nil {
+		l.log.Debug("hot store not repaired, the projector will", "key", key.String(), "error", err)
+	}
+	return s, nil
+}
+
+// catchUp follows the journal from a state that was true once to the newest one.
+func (l *Loop[S, E]) catchUp(ctx context.Context, key journal.Key, s Snapshot[S]) (Snapshot[S], error) {
+	_, err := l.journal.Replay(ctx, key, s.Version, func(e journal.Event) error {
+		event, err := Decode[E](e)
+		if err != nil {
+			return err
+		}
+		s = l.evolve(s, event)
+		return nil
+	})
+	if err != nil {
+		return Snapshot[S]{}, err
+	}
+	if s.Exists() {
+		l.remember(key, s)
+	}
+	return s, nil
+}
+
+// remember keeps a state, unless a newer one is there.
+func (l *Loop[S, E]) remember(key journal.Key, s Snapshot[S]) {
+	l.memory.Compute(key, func(old Snapshot[S], found bool) (Snapshot[S], otter.ComputeOp) {
+		if found && old.Version >= s.Version {
+			return old, otter.CancelOp
+		}
+		return s, otter.WriteOp
+	})
+}
+
+func isNone[E proto.Message](event E) bool {
+	var none E
+	return any(event) == any(none)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,86 @@
+package aggregate
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+
+	"weir/internal/fault"
+	"weir/internal/journal"
+)
+
+const (
+	// defaultPageSize and maxPageSize hold for every list.
+	defaultPageSize = 100
+	maxPageSize     = 1000
+	// readsAtOnce bounds how many documents of a page are read side by side;
+	// they share pipelines.
+	readsAtOnce = 64
+)
+
+// Read gives an aggregate's state as Redis shows it, or as the journal does
+// where Redis can't. With fields it asks for those only, and the rest of the
+// state may be missing. Memory is not asked: another replica may have written.
+//
+// Version 0 in the answer is proof that the aggregate has no event.
+func (l *Loop[S, E]) Read(ctx context.Context, key journal.Key, fields ...string) (Snapshot[S], error) {
+	s, err := l.fromHot(ctx, key, fields...)
+	switch {
+	case err == nil && s.Exists():
+		return s, nil
+	case fault.Is(err, fault.DocumentUnreadable):
+		return Snapshot[S]{}, err
+	}
+	return l.fromJournal(ctx, key)
+}
+
+// Item is one aggregate in a list.
+type Item[S any] struct {
+	ID string
+	Snapshot[S]
+}
+
+// PageRequest says which page of which of a tenant's lists.
+type PageRequest struct {
+	Tenant string
+	List   string
+	// Size is capped at 1,000; 100 if 0.
+	Size  int
+	Token string
+	// Fields to read of each document, all if empty.
+	Fields []string
+}
+
+// List gives a page, newest first, and the token of the next one. While lists
+// are incomplete it is INDEX_REBUILDING, never a shorter page.
+func (l *Loop[S, E]) List(ctx context.Context, page PageRequest) ([]Item[S], string, error) {
+	size := page.Size
+	if size == 0 {
+		size = defaultPageSize
+	}
+	size = min(size, maxPageSize)
+	var items []Item[S]
+	var next string
+	err := l.hot.Complete(ctx, func() error {
+		ids, token, err := l.hot.List(ctx, page.Tenant, l.kind.Name, page.List, size, page.Token)
+		if err != nil {
+			return err
+		}
+		next = token
+		items = make([]Item[S], len(ids))
+		group, ctx := errgroup.WithContext(ctx)
+		group.SetLimit(readsAtOnce)
+		for i, id := range ids {
+			group.Go(func() error {
+				s, err := l.Read(ctx, l.kind.Key(page.Tenant, id), page.Fields...)
+				items[i] = Item[S]{ID: id, Snapshot: s}
+				return err
+			})
+		}
+		return group.Wait()
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return items, next, nil
+}

@@ -1,0 +1,87 @@
+// Package backend opens the two stores behind a service: its journal on NATS
+// and its hot store in Redis.
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/nats-io/nats.go"
+
+	"weir/internal/aggregate"
+	"weir/internal/hot"
+	"weir/internal/journal"
+)
+
+// Config says where the stores are. Services embed it; the tags are for kong.
+type Config struct {
+	NATS     string `name:"nats" help:"NATS servers, separated by commas." default:"nats://127.0.0.1:7005" placeholder:"URL"`
+	Redis    string `help:"Redis; a cluster names more nodes by addr=HOST:PORT parameters." default:"redis://127.0.0.1:6379" placeholder:"URL"`
+	Replicas int    `help:"Copies that NATS keeps of the journal: 1, 3 or 5." default:"1"`
+}
+
+// Validate reports the first setting that can't work, by its flag.
+func (c Config) Validate() error {
+	switch {
+	case c.NATS == "":
+		return errors.New("--nats: must be set")
+	case c.Redis == "":
+		return errors.New("--redis: must be set")
+	case c.Replicas != 1 && c.Replicas != 3 && c.Replicas != 5:
+		return fmt.Errorf("--replicas: %d: want 1, 3 or 5", c.Replicas)
+	}
+	return nil
+}
+
+// Backend is what a service stands on. It owns the connections.
+type Backend struct {
+	NATS    *nats.Conn
+	Journal *journal.Journal
+	Hot     *hot.Store
+	Log     *slog.Logger
+}
+
+// Open waits for NATS, and creates the service's stream where it is missing.
+// It does not wait for Redis.
+func Open(ctx context.Context, service string, c Config, log *slog.Logger) (*Backend, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	log = log.With("service", service)
+	nc, err := journal.Connect(c.NATS, service)
+	if err != nil {
+		return nil, fmt.Errorf("--nats: %w", err)
+	}
+	j, err := journal.Open(ctx, nc, service, c.Replicas, log)
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	h, err := hot.Open(c.Redis, service, j.Identity())
+	if err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("--redis: %w", err)
+	}
+	return &Backend{NATS: nc, Journal: j, Hot: h, Log: log}, nil
+}
+
+// Close ends the connections.
+func (b *Backend) Close() {
+	if err := b.Hot.Close(); err != nil {
+		b.Log.Warn("hot store not closed", "error", err)
+	}
+	b.NATS.Close()
+}
+
+// Projector keeps the hot store showing what the journal holds for all kinds
+// of the service.
+func (b *Backend) Projector(loops ...aggregate.Projected) *aggregate.Projector {
+	return aggregate.NewProjector(b.NATS, b.Journal, b.Hot, b.Log, loops...)
+}
+
+// Consumer is a durable place in the stream of a service, this one or another.
+func (b *Backend) Consumer(service, name string, filters ...string) (*journal.Consumer, error) {
+	return journal.NewConsumer(b.NATS, service, name, b.Log, filters...)
+}

@@ -1,0 +1,78 @@
+package identity
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"google.golang.org/grpc/metadata"
+
+	"weir/internal/fault"
+)
+
+// actsForKey is the metadata in which a service states for whom it calls.
+const actsForKey = "weir-acts-for-bin"
+
+const maxActsFor = 4 << 10
+
+// actsFor is the wire form of the recorded caller. Scopes are left out: those that
+// count are the calling service's own.
+type actsFor struct {
+	Tenant     string   `json:"tenant"`
+	Subject    string   `json:"subject"`
+	Session    string   `json:"session,omitempty"`
+	Confined   bool     `json:"confined,omitempty"`
+	OnBehalfOf []string `json:"on_behalf_of,omitempty"`
+}
+
+// ActFor returns a context whose outgoing calls are made for c, which may have been
+// recorded long ago. It replaces whoever ctx acted for before.
+func ActFor(ctx context.Context, c Caller) context.Context {
+	data, err := json.Marshal(actsFor{c.Tenant, c.Subject, c.Session, c.Confined, c.OnBehalfOf})
+	if err != nil {
+		panic(err) // strings and a bool always encode
+	}
+	md, _ := metadata.FromOutgoingContext(ctx) // a copy
+	if md == nil {
+		md = metadata.MD{}
+	}
+	md.Set(actsForKey, string(data))
+	return metadata.NewOutgoingContext(ctx, md)
+}
+
+// resolve is the caller in the end: the credential's holder, or whoever it says it
+// acts for if the method believes it. Statements that aren't believed are refused,
+// not ignored, or a call meant to be confined would run with a service's own rights.
+func resolve(ctx context.Context, holder Caller, believed []string) (Caller, error) {
+	stated := metadata.ValueFromIncomingContext(ctx, actsForKey)
+	if len(stated) == 0 {
+		return holder, nil
+	}
+	if !slices.Contains(believed, holder.Subject) {
+		return Caller{}, fault.New(fault.ScopeMissing, "%s may not act for others here", holder.Subject)
+	}
+	malformed := fault.New(fault.FieldInvalid, "%s is malformed", actsForKey)
+	if len(stated) > 1 || len(stated[0]) > maxActsFor {
+		return Caller{}, malformed
+	}
+	var a actsFor
+	if err := strictJSON([]byte(stated[0]), &a); err != nil {
+		return Caller{}, malformed.Wrap(err)
+	}
+	c := Caller{
+		Tenant:     a.Tenant,
+		Subject:    a.Subject,
+		Scopes:     holder.Scopes,
+		Session:    a.Session,
+		Confined:   a.Confined,
+		OnBehalfOf: a.OnBehalfOf,
+		Via:        holder.Subject,
+	}
+	if err := c.check(); err != nil {
+		return Caller{}, malformed.Wrap(err)
+	}
+	if c.Tenant == AnyTenant || holder.Tenant != AnyTenant && holder.Tenant != c.Tenant {
+		return Caller{}, fault.New(fault.ScopeMissing, "%s may not act in that tenant", holder.Subject)
+	}
+	return c, nil
+}

@@ -1,0 +1,72 @@
+package identity
+
+import (
+	conversationv1 "weir/gen/conversation/v1"
+	gatev1 "weir/gen/gate/v1"
+	inboxv1 "weir/gen/inbox/v1"
+	registryv1 "weir/gen/registry/v1"
+)
+
+// The registry runs operations for callers that may be long gone; nobody else acts
+// for others.
+var onlyRegistry = []string{"service:registry"}
+
+// Methods is the one list of what may be called by whom, over all services.
+//
+// Agents are given no scope that writes into conversations or inboxes of others: they
+// get there by invoking an operation, which the gate decides on.
+var Methods = Table{
+	"/grpc.health.v1.Health/Check": {Public: true},
+	"/grpc.health.v1.Health/List":  {Public: true},
+	"/grpc.health.v1.Health/Watch": {Public: true},
+
+	reflectionMethods[0]: {Scopes: []string{"weir.reflect"}, Tenantless: true},
+	reflectionMethods[1]: {Scopes: []string{"weir.reflect"}, Tenantless: true},
+
+	gatev1.GateService_Check_FullMethodName:  {Scopes: []string{"gate.check"}, ActsFor: onlyRegistry},
+	gatev1.GateService_Redeem_FullMethodName: {Scopes: []string{"gate.check"}, ActsFor: onlyRegistry},
+
+	gatev1.ApprovalService_GetApproval_FullMethodName:    {Scopes: []string{"approval.read", "approval.decide"}},
+	gatev1.ApprovalService_ListApprovals_FullMethodName:  {Scopes: []string{"approval.read", "approval.decide"}},
+	gatev1.ApprovalService_DecideApproval_FullMethodName: {Scopes: []string{"approval.decide"}},
+	gatev1.ApprovalService_CancelApproval_FullMethodName: {Scopes: []string{"approval.cancel"}},
+
+	gatev1.PolicyService_PutGrant_FullMethodName:    {Scopes: []string{"policy.admin"}},
+	gatev1.PolicyService_GetGrant_FullMethodName:    {Scopes: []string{"policy.read", "policy.admin"}},
+	gatev1.PolicyService_ListGrants_FullMethodName:  {Scopes: []string{"policy.read", "policy.admin"}},
+	gatev1.PolicyService_DeleteGrant_FullMethodName: {Scopes: []string{"policy.admin"}},
+
+	registryv1.OperationService_ListOperations_FullMethodName:    {Scopes: []string{"operation.read", "operation.invoke"}},
+	registryv1.OperationService_DescribeOperation_FullMethodName: {Scopes: []string{"operation.read", "operation.invoke"}},
+	registryv1.OperationService_Invoke_FullMethodName:            {Scopes: []string{"operation.invoke"}},
+	registryv1.OperationService_GetInvocation_FullMethodName:     {Scopes: []string{"operation.read", "operation.invoke"}},
+	registryv1.OperationService_ListInvocations_FullMethodName:   {Scopes: []string{"operation.read", "operation.invoke"}},
+
+	conversationv1.ConversationService_CreateConversation_FullMethodName: {Scopes: []string{"conversation.write"}, ActsFor: onlyRegistry},
+	conversationv1.ConversationService_GetConversation_FullMethodName:    {Scopes: []string{"conversation.read"}, ActsFor: onlyRegistry},
+	conversationv1.ConversationService_ListConversations_FullMethodName:  {Scopes: []string{"conversation.read"}, ActsFor: onlyRegistry},
+
+	conversationv1.MessageService_AppendMessage_FullMethodName: {Scopes: []string{"conversation.write"}, ActsFor: onlyRegistry},
+	conversationv1.MessageService_ListMessages_FullMethodName:  {Scopes: []string{"conversation.read"}, ActsFor: onlyRegistry},
+	conversationv1.MessageService_GetMessage_FullMethodName:    {Scopes: []string{"conversation.read"}, ActsFor: onlyRegistry},
+
+	inboxv1.InboxService_Enqueue_FullMethodName:     {Scopes: []string{"inbox.enqueue"}, ActsFor: onlyRegistry},
+	inboxv1.InboxService_Claim_FullMethodName:       {Scopes: []string{"inbox.claim"}},
+	inboxv1.InboxService_Extend_FullMethodName:      {Scopes: []string{"inbox.claim"}},
+	inboxv1.InboxService_Done_FullMethodName:        {Scopes: []string{"inbox.claim"}},
+	inboxv1.InboxService_Release_FullMethodName:     {Scopes: []string{"inbox.claim"}},
+	inboxv1.InboxService_Peek_FullMethodName:        {Scopes: []string{"inbox.claim", "inbox.operate"}},
+	inboxv1.InboxService_GetInbox_FullMethodName:    {Scopes: []string{"inbox.claim", "inbox.operate"}},
+	inboxv1.InboxService_ListInboxes_FullMethodName: {Scopes: []string{"inbox.claim", "inbox.operate"}},
+
+	inboxv1.DispatchService_Begin_FullMethodName:       {Scopes: []string{"dispatch.write"}},
+	inboxv1.DispatchService_MarkSent_FullMethodName:    {Scopes: []string{"dispatch.write"}},
+	inboxv1.DispatchService_GetDispatch_FullMethodName: {Scopes: []string{"dispatch.read", "dispatch.write"}},
+}
+
+// reflectionMethods is what OpenReflection opens. grpcurl tries the first and falls back to
+// the second.
+var reflectionMethods = [...]string{
+	"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+}

@@ -1,0 +1,9 @@
+module weir/services/registry
+
+go 1.26
+
+require weir/gen v0.0.0
+require weir/internal v0.0.0
+
+replace weir/gen => ../../gen
+replace weir/internal => ../../internal
