@@ -85,3 +85,12 @@ func (b *Backend) Projector(loops ...aggregate.Projected) *aggregate.Projector {
 func (b *Backend) Consumer(service, name string, filters ...string) (*journal.Consumer, error) {
 	return journal.NewConsumer(b.NATS, service, name, b.Log, filters...)
 }
+
+// Interrupted turns an error of Open into nil where ctx ended: who tells a
+// service to stop while it waits for NATS is not told of a failure.
+func Interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}

@@ -22,6 +22,7 @@ const (
 	ScopeMissing   Reason = "SCOPE_MISSING"
 	NotGranted     Reason = "NOT_GRANTED"
 	SelfApproval   Reason = "SELF_APPROVAL"
+	NotAPerson     Reason = "NOT_A_PERSON"
 	AskLimit       Reason = "ASK_LIMIT"
 
 	// No such thing in the caller's tenant.
@@ -103,6 +104,7 @@ var reasons = map[Reason]Kind{
 	ScopeMissing:   KindForbidden,
 	NotGranted:     KindForbidden,
 	SelfApproval:   KindForbidden,
+	NotAPerson:     KindForbidden,
 	AskLimit:       KindForbidden,
 
 	OperationNotFound:    KindNotFound,

@@ -23,8 +23,9 @@ var Methods = Table{
 	reflectionMethods[0]: {Scopes: []string{"weir.reflect"}, Tenantless: true},
 	reflectionMethods[1]: {Scopes: []string{"weir.reflect"}, Tenantless: true},
 
-	gatev1.GateService_Check_FullMethodName:  {Scopes: []string{"gate.check"}, ActsFor: onlyRegistry},
-	gatev1.GateService_Redeem_FullMethodName: {Scopes: []string{"gate.check"}, ActsFor: onlyRegistry},
+	gatev1.GateService_Check_FullMethodName:       {Scopes: []string{"gate.check"}, ActsFor: onlyRegistry},
+	gatev1.GateService_MatchGrants_FullMethodName: {Scopes: []string{"gate.check"}, ActsFor: onlyRegistry},
+	gatev1.GateService_Redeem_FullMethodName:      {Scopes: []string{"gate.check"}, ActsFor: onlyRegistry},
 
 	gatev1.ApprovalService_GetApproval_FullMethodName:    {Scopes: []string{"approval.read", "approval.decide"}},
 	gatev1.ApprovalService_ListApprovals_FullMethodName:  {Scopes: []string{"approval.read", "approval.decide"}},

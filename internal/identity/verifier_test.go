@@ -246,12 +246,11 @@ func TestOIDC(t *testing.T) {
 }
 
 func BenchmarkVerify(b *testing.B) {
-	t := &testing.T{}
-	signer := must(NewSigner())(t)
+	signer := must(NewSigner())(b)
 	path := filepath.Join(b.TempDir(), "jwks.json")
 	signer.WriteJWKS(path)
-	v := NewVerifier(must(FileKeys(path, quiet))(t), audience)
-	token := must(signer.Issue(agent, audience, time.Hour))(t)
+	v := NewVerifier(must(FileKeys(path, quiet))(b), audience)
+	token := must(signer.Issue(agent, audience, time.Hour))(b)
 	b.Run("remembered", func(b *testing.B) {
 		for b.Loop() {
 			v.Verify(b.Context(), token)

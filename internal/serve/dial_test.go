@@ -46,16 +46,18 @@ func TestUnavailablePeersAreTriedAgain(t *testing.T) {
 	var tries atomic.Int32
 	for name, c := range map[string]struct {
 		answer error
+		until  int32 // the try that is answered well
 		want   int32
 		reason fault.Reason
 	}{
-		"away for a moment": {fault.New(fault.JournalUnavailable, "away"), 4, ""},
-		"contention":        {fault.New(fault.Contention, "busy"), 1, fault.Contention},
-		"a bug":             {fault.New(fault.Bug, "oops"), 1, fault.Bug},
+		"away for a moment": {fault.New(fault.JournalUnavailable, "away"), 4, 4, ""},
+		"away for longer":   {fault.New(fault.JournalUnavailable, "away"), 9, 4, fault.JournalUnavailable},
+		"contention":        {fault.New(fault.Contention, "busy"), 4, 1, fault.Contention},
+		"a bug":             {fault.New(fault.Bug, "oops"), 4, 1, fault.Bug},
 	} {
 		tries.Store(0)
 		r := start(t, &backend{echo: func(context.Context, string) (string, error) {
-			if tries.Add(1) < 4 {
+			if tries.Add(1) < c.until {
 				return "", c.answer
 			}
 			return "", nil

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"sync"
 	"time"
 
@@ -95,19 +94,14 @@ func run(ctx context.Context, cfg Config, s Service) error {
 	failed, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 
-	web := webServer(cfg.Registry, health)
+	addresses := []any{"listen", listener.Addr().String()}
 	if cfg.HTTP != "" {
-		webListener, err := net.Listen("tcp", cfg.HTTP)
+		web, err := startWeb(cfg.HTTP, cfg.Registry, health, fail)
 		if err != nil {
 			return fmt.Errorf("--http: %w", err)
 		}
 		defer web.Close()
-		go func() {
-			if err := web.Serve(webListener); !errors.Is(err, http.ErrServerClosed) {
-				fail(fmt.Errorf("--http: %w", err))
-			}
-		}()
-		log = log.With("http", webListener.Addr().String())
+		addresses = append(addresses, "http", web.Addr)
 	}
 
 	working, stopWork := context.WithCancel(context.WithoutCancel(ctx))
@@ -126,7 +120,7 @@ func run(ctx context.Context, cfg Config, s Service) error {
 			fail(err)
 		}
 	}()
-	log.Info("serving", "listen", listener.Addr().String())
+	log.Info("serving", addresses...)
 	if cfg.TLSCert == "" && !loopback(listener.Addr().String()) {
 		log.Warn("tokens come in unencrypted unless the network encrypts: --tls-cert is not set")
 	}

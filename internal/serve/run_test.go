@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -105,6 +106,10 @@ func TestACallThatOutlastsTheGraceIsCut(t *testing.T) {
 func TestAStreamIsToldThatTheServerStops(t *testing.T) {
 	entered := make(chan struct{})
 	r := start(t, &backend{watch: func(s grpc.ServerStream) error {
+		// A stream that has begun isn't tried again unasked.
+		if err := s.SendHeader(nil); err != nil {
+			return err
+		}
 		close(entered)
 		<-s.Context().Done()
 		return s.Context().Err()
@@ -114,6 +119,9 @@ func TestAStreamIsToldThatTheServerStops(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-entered
+	if _, err := stream.Header(); err != nil {
+		t.Fatal(err)
+	}
 	began := time.Now()
 	r.stop()
 	if err := stream.RecvMsg(nil); !fault.Is(err, fault.ShuttingDown) || status.Code(err) != codes.Unavailable {
@@ -193,7 +201,7 @@ func get(t *testing.T, url string) (int, string) {
 
 func TestALateProbeDoesNotUndoStopping(t *testing.T) {
 	server := grpc.NewServer()
-	s := newState(server, nil, Config{}.withDefaults().Logger)
+	s := newState(server, nil, slog.New(slog.DiscardHandler))
 	s.set(nil)
 	s.stop()
 	s.set(nil)

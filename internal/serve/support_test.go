@@ -102,8 +102,8 @@ func (b *backend) register(server *grpc.Server) {
 		}
 	}
 	server.RegisterService(&grpc.ServiceDesc{
-		ServiceName: "weir.test.v1.Echo",
-		Methods:     []grpc.MethodDesc{unary(echo), unary(unlisted)},
+		ServiceName: "weir.test.v1.Echo", HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{unary(echo), unary(unlisted)},
 		Streams: []grpc.StreamDesc{{
 			StreamName:    "Watch",
 			ServerStreams: true,

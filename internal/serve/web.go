@@ -1,7 +1,9 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
@@ -9,9 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// webServer is the second port, for those who watch the service: it knows no
-// identity, so it must say nothing that isn't for everybody who can reach it.
-func webServer(metrics prometheus.Gatherer, health *state) *http.Server {
+// startWeb opens the second port, for those who watch the service. It knows no
+// identity, so it says nothing that isn't for everybody who can reach it.
+func startWeb(addr string, metrics prometheus.Gatherer, health *state, fail func(error)) (*http.Server, error) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -21,10 +23,21 @@ func webServer(metrics prometheus.Gatherer, health *state) *http.Server {
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	return &http.Server{
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{
+		Addr:              listener.Addr().String(),
 		Handler:           mux,
 		ReadHeaderTimeout: 5 * time.Second,
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 	}
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			fail(fmt.Errorf("serving metrics: %w", err))
+		}
+	}()
+	return server, nil
 }

@@ -350,11 +350,14 @@ func (x *ApprovalRequested) GetRefusals() int32 {
 
 // ApprovalDecided: a person approved or denied.
 type ApprovalDecided struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ApprovalId    string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
-	RequestId     string                 `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	Decision      Decision               `protobuf:"varint,3,opt,name=decision,proto3,enum=weir.gate.v1.Decision" json:"decision,omitempty"`
-	Note          string                 `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ApprovalId string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	// Request_id is the request that asked first.
+	RequestId string   `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Decision  Decision `protobuf:"varint,3,opt,name=decision,proto3,enum=weir.gate.v1.Decision" json:"decision,omitempty"`
+	Note      string   `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`
+	// Decision_id is the decider's own retry key.
+	DecisionId    string `protobuf:"bytes,5,opt,name=decision_id,json=decisionId,proto3" json:"decision_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -417,11 +420,19 @@ func (x *ApprovalDecided) GetNote() string {
 	return ""
 }
 
+func (x *ApprovalDecided) GetDecisionId() string {
+	if x != nil {
+		return x.DecisionId
+	}
+	return ""
+}
+
 // ApprovalRedeemed: the approved request is about to run.
 type ApprovalRedeemed struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ApprovalId    string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
-	RequestId     string                 `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ApprovalId string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	// Request_id is the request that uses it.
+	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -472,8 +483,10 @@ func (x *ApprovalRedeemed) GetRequestId() string {
 
 // ApprovalExpired: nobody decided, or nobody redeemed, in time.
 type ApprovalExpired struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ApprovalId    string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ApprovalId string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	// Request_id is the request that asked first.
+	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -515,10 +528,19 @@ func (x *ApprovalExpired) GetApprovalId() string {
 	return ""
 }
 
+func (x *ApprovalExpired) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
 // ApprovalCancelled: its requester took it back.
 type ApprovalCancelled struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ApprovalId    string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ApprovalId string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	// Request_id is the request that asked first.
+	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -556,6 +578,13 @@ func (*ApprovalCancelled) Descriptor() ([]byte, []int) {
 func (x *ApprovalCancelled) GetApprovalId() string {
 	if x != nil {
 		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *ApprovalCancelled) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
 	}
 	return ""
 }
@@ -703,25 +732,31 @@ const file_weir_gate_v1_events_proto_rawDesc = "" +
 	"\vexpire_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expireTime\x12\x1a\n" +
 	"\brefusals\x18\x0e \x01(\x05R\brefusalsB\r\n" +
-	"\v_input_json\"\x99\x01\n" +
+	"\v_input_json\"\xba\x01\n" +
 	"\x0fApprovalDecided\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\tR\trequestId\x122\n" +
 	"\bdecision\x18\x03 \x01(\x0e2\x16.weir.gate.v1.DecisionR\bdecision\x12\x12\n" +
-	"\x04note\x18\x04 \x01(\tR\x04note\"R\n" +
+	"\x04note\x18\x04 \x01(\tR\x04note\x12\x1f\n" +
+	"\vdecision_id\x18\x05 \x01(\tR\n" +
+	"decisionId\"R\n" +
 	"\x10ApprovalRedeemed\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\"2\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\"Q\n" +
 	"\x0fApprovalExpired\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
-	"approvalId\"4\n" +
+	"approvalId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\"S\n" +
 	"\x11ApprovalCancelled\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
-	"approvalId\"_\n" +
+	"approvalId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\"_\n" +
 	"\bGrantPut\x12\x19\n" +
 	"\bgrant_id\x18\x01 \x01(\tR\agrantId\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12\x1e\n" +

@@ -194,8 +194,8 @@ func (x *CheckRequest) GetTargetConversationId() string {
 type CheckResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Verdict Verdict                `protobuf:"varint,1,opt,name=verdict,proto3,enum=weir.gate.v1.Verdict" json:"verdict,omitempty"`
-	// Reason is why: GRANTED_READ, NO_OPINION_WRITE, NOT_GRANTED, SELF_TARGET,
-	// AGENT_ADMIN or ASK_LIMIT.
+	// Reason is why: READ_ALLOWED, WRITE_ASKS, NOT_GRANTED, SELF_TARGET,
+	// AGENT_ADMIN, CONFINED or ASK_LIMIT.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Approval_id is set when the verdict is ASK.
 	ApprovalId string `protobuf:"bytes,3,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
@@ -263,6 +263,96 @@ func (x *CheckResponse) GetExpireTime() *timestamppb.Timestamp {
 	return nil
 }
 
+type MatchGrantsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Operations are at most 1,000 names, resolved or not.
+	Operations    []string `protobuf:"bytes,1,rep,name=operations,proto3" json:"operations,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MatchGrantsRequest) Reset() {
+	*x = MatchGrantsRequest{}
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MatchGrantsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MatchGrantsRequest) ProtoMessage() {}
+
+func (x *MatchGrantsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MatchGrantsRequest.ProtoReflect.Descriptor instead.
+func (*MatchGrantsRequest) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *MatchGrantsRequest) GetOperations() []string {
+	if x != nil {
+		return x.Operations
+	}
+	return nil
+}
+
+type MatchGrantsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Granted are those of the request's names that a grant matches.
+	Granted       []string `protobuf:"bytes,1,rep,name=granted,proto3" json:"granted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MatchGrantsResponse) Reset() {
+	*x = MatchGrantsResponse{}
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MatchGrantsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MatchGrantsResponse) ProtoMessage() {}
+
+func (x *MatchGrantsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MatchGrantsResponse.ProtoReflect.Descriptor instead.
+func (*MatchGrantsResponse) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *MatchGrantsResponse) GetGranted() []string {
+	if x != nil {
+		return x.Granted
+	}
+	return nil
+}
+
 type RedeemRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ApprovalId string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
@@ -277,7 +367,7 @@ type RedeemRequest struct {
 
 func (x *RedeemRequest) Reset() {
 	*x = RedeemRequest{}
-	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[2]
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -289,7 +379,7 @@ func (x *RedeemRequest) String() string {
 func (*RedeemRequest) ProtoMessage() {}
 
 func (x *RedeemRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[2]
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -302,7 +392,7 @@ func (x *RedeemRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedeemRequest.ProtoReflect.Descriptor instead.
 func (*RedeemRequest) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{2}
+	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RedeemRequest) GetApprovalId() string {
@@ -349,7 +439,7 @@ type RedeemResponse struct {
 
 func (x *RedeemResponse) Reset() {
 	*x = RedeemResponse{}
-	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[3]
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -361,7 +451,7 @@ func (x *RedeemResponse) String() string {
 func (*RedeemResponse) ProtoMessage() {}
 
 func (x *RedeemResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[3]
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -374,7 +464,7 @@ func (x *RedeemResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedeemResponse.ProtoReflect.Descriptor instead.
 func (*RedeemResponse) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{3}
+	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RedeemResponse) GetRedeemTime() *timestamppb.Timestamp {
@@ -408,7 +498,14 @@ const file_weir_gate_v1_gate_service_proto_rawDesc = "" +
 	"\vapproval_id\x18\x03 \x01(\tR\n" +
 	"approvalId\x12;\n" +
 	"\vexpire_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"expireTime\"\xeb\x02\n" +
+	"expireTime\"F\n" +
+	"\x12MatchGrantsRequest\x120\n" +
+	"\n" +
+	"operations\x18\x01 \x03(\tB\x10\xbaH\r\x92\x01\n" +
+	"\x10\xe8\a\"\x05r\x03\x18\xc8\x01R\n" +
+	"operations\"/\n" +
+	"\x13MatchGrantsResponse\x12\x18\n" +
+	"\agranted\x18\x01 \x03(\tR\agranted\"\xeb\x02\n" +
 	"\rRedeemRequest\x12I\n" +
 	"\vapproval_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\n" +
 	"approvalId\x12G\n" +
@@ -425,9 +522,10 @@ const file_weir_gate_v1_gate_service_proto_rawDesc = "" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rVERDICT_ALLOW\x10\x01\x12\x0f\n" +
 	"\vVERDICT_ASK\x10\x02\x12\x10\n" +
-	"\fVERDICT_DENY\x10\x032\x94\x01\n" +
+	"\fVERDICT_DENY\x10\x032\xe8\x01\n" +
 	"\vGateService\x12@\n" +
-	"\x05Check\x12\x1a.weir.gate.v1.CheckRequest\x1a\x1b.weir.gate.v1.CheckResponse\x12C\n" +
+	"\x05Check\x12\x1a.weir.gate.v1.CheckRequest\x1a\x1b.weir.gate.v1.CheckResponse\x12R\n" +
+	"\vMatchGrants\x12 .weir.gate.v1.MatchGrantsRequest\x1a!.weir.gate.v1.MatchGrantsResponse\x12C\n" +
 	"\x06Redeem\x12\x1b.weir.gate.v1.RedeemRequest\x1a\x1c.weir.gate.v1.RedeemResponseB\x19Z\x17weir/gen/gate/v1;gatev1b\x06proto3"
 
 var (
@@ -443,27 +541,31 @@ func file_weir_gate_v1_gate_service_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_gate_v1_gate_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_gate_v1_gate_service_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_weir_gate_v1_gate_service_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_weir_gate_v1_gate_service_proto_goTypes = []any{
 	(Verdict)(0),                  // 0: weir.gate.v1.Verdict
 	(*CheckRequest)(nil),          // 1: weir.gate.v1.CheckRequest
 	(*CheckResponse)(nil),         // 2: weir.gate.v1.CheckResponse
-	(*RedeemRequest)(nil),         // 3: weir.gate.v1.RedeemRequest
-	(*RedeemResponse)(nil),        // 4: weir.gate.v1.RedeemResponse
-	(v1.Effect)(0),                // 5: weir.registry.v1.Effect
-	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
+	(*MatchGrantsRequest)(nil),    // 3: weir.gate.v1.MatchGrantsRequest
+	(*MatchGrantsResponse)(nil),   // 4: weir.gate.v1.MatchGrantsResponse
+	(*RedeemRequest)(nil),         // 5: weir.gate.v1.RedeemRequest
+	(*RedeemResponse)(nil),        // 6: weir.gate.v1.RedeemResponse
+	(v1.Effect)(0),                // 7: weir.registry.v1.Effect
+	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
 }
 var file_weir_gate_v1_gate_service_proto_depIdxs = []int32{
-	5, // 0: weir.gate.v1.CheckRequest.effect:type_name -> weir.registry.v1.Effect
+	7, // 0: weir.gate.v1.CheckRequest.effect:type_name -> weir.registry.v1.Effect
 	0, // 1: weir.gate.v1.CheckResponse.verdict:type_name -> weir.gate.v1.Verdict
-	6, // 2: weir.gate.v1.CheckResponse.expire_time:type_name -> google.protobuf.Timestamp
-	6, // 3: weir.gate.v1.RedeemResponse.redeem_time:type_name -> google.protobuf.Timestamp
+	8, // 2: weir.gate.v1.CheckResponse.expire_time:type_name -> google.protobuf.Timestamp
+	8, // 3: weir.gate.v1.RedeemResponse.redeem_time:type_name -> google.protobuf.Timestamp
 	1, // 4: weir.gate.v1.GateService.Check:input_type -> weir.gate.v1.CheckRequest
-	3, // 5: weir.gate.v1.GateService.Redeem:input_type -> weir.gate.v1.RedeemRequest
-	2, // 6: weir.gate.v1.GateService.Check:output_type -> weir.gate.v1.CheckResponse
-	4, // 7: weir.gate.v1.GateService.Redeem:output_type -> weir.gate.v1.RedeemResponse
-	6, // [6:8] is the sub-list for method output_type
-	4, // [4:6] is the sub-list for method input_type
+	3, // 5: weir.gate.v1.GateService.MatchGrants:input_type -> weir.gate.v1.MatchGrantsRequest
+	5, // 6: weir.gate.v1.GateService.Redeem:input_type -> weir.gate.v1.RedeemRequest
+	2, // 7: weir.gate.v1.GateService.Check:output_type -> weir.gate.v1.CheckResponse
+	4, // 8: weir.gate.v1.GateService.MatchGrants:output_type -> weir.gate.v1.MatchGrantsResponse
+	6, // 9: weir.gate.v1.GateService.Redeem:output_type -> weir.gate.v1.RedeemResponse
+	7, // [7:10] is the sub-list for method output_type
+	4, // [4:7] is the sub-list for method input_type
 	4, // [4:4] is the sub-list for extension type_name
 	4, // [4:4] is the sub-list for extension extendee
 	0, // [0:4] is the sub-list for field type_name
@@ -481,7 +583,7 @@ func file_weir_gate_v1_gate_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_gate_v1_gate_service_proto_rawDesc), len(file_weir_gate_v1_gate_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,8 +19,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	GateService_Check_FullMethodName  = "/weir.gate.v1.GateService/Check"
-	GateService_Redeem_FullMethodName = "/weir.gate.v1.GateService/Redeem"
+	GateService_Check_FullMethodName       = "/weir.gate.v1.GateService/Check"
+	GateService_MatchGrants_FullMethodName = "/weir.gate.v1.GateService/MatchGrants"
+	GateService_Redeem_FullMethodName      = "/weir.gate.v1.GateService/Redeem"
 )
 
 // GateServiceClient is the client API for GateService service.
@@ -36,6 +37,9 @@ type GateServiceClient interface {
 	// caller, session, operation and digests while that is pending give the
 	// same approval.
 	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*CheckResponse, error)
+	// MatchGrants says which of the named operations the caller holds a grant for.
+	// To a caller, the others do not exist.
+	MatchGrants(ctx context.Context, in *MatchGrantsRequest, opts ...grpc.CallOption) (*MatchGrantsResponse, error)
 	// Redeem uses an approved approval, once. It checks the caller's grant, the
 	// expiry, the operation and both digests at that moment. The same
 	// request_id again converges on the first answer.
@@ -58,6 +62,16 @@ func (c *gateServiceClient) Check(ctx context.Context, in *CheckRequest, opts ..
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CheckResponse)
 	err := c.cc.Invoke(ctx, GateService_Check_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *gateServiceClient) MatchGrants(ctx context.Context, in *MatchGrantsRequest, opts ...grpc.CallOption) (*MatchGrantsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MatchGrantsResponse)
+	err := c.cc.Invoke(ctx, GateService_MatchGrants_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +101,9 @@ type GateServiceServer interface {
 	// caller, session, operation and digests while that is pending give the
 	// same approval.
 	Check(context.Context, *CheckRequest) (*CheckResponse, error)
+	// MatchGrants says which of the named operations the caller holds a grant for.
+	// To a caller, the others do not exist.
+	MatchGrants(context.Context, *MatchGrantsRequest) (*MatchGrantsResponse, error)
 	// Redeem uses an approved approval, once. It checks the caller's grant, the
 	// expiry, the operation and both digests at that moment. The same
 	// request_id again converges on the first answer.
@@ -107,6 +124,9 @@ type UnimplementedGateServiceServer struct{}
 
 func (UnimplementedGateServiceServer) Check(context.Context, *CheckRequest) (*CheckResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Check not implemented")
+}
+func (UnimplementedGateServiceServer) MatchGrants(context.Context, *MatchGrantsRequest) (*MatchGrantsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method MatchGrants not implemented")
 }
 func (UnimplementedGateServiceServer) Redeem(context.Context, *RedeemRequest) (*RedeemResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Redeem not implemented")
@@ -150,6 +170,24 @@ func _GateService_Check_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _GateService_MatchGrants_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MatchGrantsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GateServiceServer).MatchGrants(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: GateService_MatchGrants_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GateServiceServer).MatchGrants(ctx, req.(*MatchGrantsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _GateService_Redeem_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RedeemRequest)
 	if err := dec(in); err != nil {
@@ -178,6 +216,10 @@ var GateService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Check",
 			Handler:    _GateService_Check_Handler,
+		},
+		{
+			MethodName: "MatchGrants",
+			Handler:    _GateService_MatchGrants_Handler,
 		},
 		{
 			MethodName: "Redeem",

@@ -380,7 +380,12 @@ type InvocationStarted struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	InvocationId string                 `protobuf:"bytes,1,opt,name=invocation_id,json=invocationId,proto3" json:"invocation_id,omitempty"`
 	// Approval_id is the approval that was redeemed for it, if one was needed.
-	ApprovalId    string `protobuf:"bytes,2,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	ApprovalId string `protobuf:"bytes,2,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	// Run_id tells the one that runs it from others that would.
+	RunId string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// Repeatable says that the target converges under an id that weir assigned,
+	// so that a run which was cut off is run again instead of given up.
+	Repeatable    bool `protobuf:"varint,4,opt,name=repeatable,proto3" json:"repeatable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -427,6 +432,20 @@ func (x *InvocationStarted) GetApprovalId() string {
 		return x.ApprovalId
 	}
 	return ""
+}
+
+func (x *InvocationStarted) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *InvocationStarted) GetRepeatable() bool {
+	if x != nil {
+		return x.Repeatable
+	}
+	return false
 }
 
 // InvocationSucceeded: the operation ran and its output is valid.
@@ -709,11 +728,15 @@ const file_weir_registry_v1_events_proto_rawDesc = "" +
 	"\rinvocation_id\x18\x01 \x01(\tR\finvocationId\x12\x1f\n" +
 	"\vapproval_id\x18\x02 \x01(\tR\n" +
 	"approvalId\x12'\n" +
-	"\x0fconversation_id\x18\x03 \x01(\tR\x0econversationId\"Y\n" +
+	"\x0fconversation_id\x18\x03 \x01(\tR\x0econversationId\"\x90\x01\n" +
 	"\x11InvocationStarted\x12#\n" +
 	"\rinvocation_id\x18\x01 \x01(\tR\finvocationId\x12\x1f\n" +
 	"\vapproval_id\x18\x02 \x01(\tR\n" +
-	"approvalId\"\x99\x01\n" +
+	"approvalId\x12\x15\n" +
+	"\x06run_id\x18\x03 \x01(\tR\x05runId\x12\x1e\n" +
+	"\n" +
+	"repeatable\x18\x04 \x01(\bR\n" +
+	"repeatable\"\x99\x01\n" +
 	"\x13InvocationSucceeded\x12#\n" +
 	"\rinvocation_id\x18\x01 \x01(\tR\finvocationId\x12$\n" +
 	"\voutput_json\x18\x02 \x01(\tH\x00R\n" +

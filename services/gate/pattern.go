@@ -1,0 +1,82 @@
+package gate
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Patterns match operation names, whole and case-sensitive. Segments split at
+// `/`. Within a segment, `*` stands for any run of characters; a last segment
+// `**` stands for one or more whole segments. All else is literal.
+
+// patternText is what a pattern may be made of: the characters of operation
+// names, and the wildcard. A pattern with any other character could never
+// match, and a typo in an allow-list must not look like a grant.
+var patternText = regexp.MustCompile(`^[a-z0-9_*-]+(/[a-z0-9_*-]+)+$`)
+
+// pattern is a compiled pattern. The zero pattern matches nothing.
+type pattern struct {
+	segments []string
+	rest     bool // a `**` follows the segments
+}
+
+func compilePattern(text string) (pattern, error) {
+	if !patternText.MatchString(text) {
+		return pattern{}, fmt.Errorf("%q must be two or more segments of [a-z0-9_-] and *, split by single slashes", text)
+	}
+	segments := strings.Split(text, "/")
+	last := len(segments) - 1
+	p := pattern{segments: segments}
+	if segments[last] == "**" {
+		p = pattern{segments: segments[:last], rest: true}
+	}
+	for _, segment := range p.segments {
+		if strings.Contains(segment, "**") {
+			return pattern{}, fmt.Errorf("%q has ** elsewhere than as its last segment", text)
+		}
+	}
+	return p, nil
+}
+
+func (p pattern) match(name string) bool {
+	for i, segment := range p.segments {
+		head, tail, more := strings.Cut(name, "/")
+		if !matchSegment(segment, head) {
+			return false
+		}
+		if i == len(p.segments)-1 {
+			return more == p.rest && (!more || tail != "")
+		}
+		if !more {
+			return false
+		}
+		name = tail
+	}
+	return p.rest && name != ""
+}
+
+// matchSegment matches `*` by going back to the last one seen, which bounds the
+// work to the product of both lengths.
+func matchSegment(pattern, text string) bool {
+	p, t, star, mark := 0, 0, -1, 0
+	for t < len(text) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, mark = p, t
+			p++
+		case p < len(pattern) && pattern[p] == text[t]:
+			p++
+			t++
+		case star >= 0:
+			mark++
+			p, t = star+1, mark
+		default:
+			return false
+		}
+	}
+	for p < len(pattern) && pattern[p] == '*' {
+		p++
+	}
+	return p == len(pattern)
+}

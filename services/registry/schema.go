@@ -1,0 +1,140 @@
+package registry
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"weir/internal/fault"
+	"weir/internal/strictjson"
+)
+
+// schema is a compiled JSON Schema (2020-12) and its canonical text.
+type schema struct {
+	text     []byte
+	compiled *jsonschema.Schema
+}
+
+// refuseLoading keeps a schema from reaching for anything but itself.
+type refuseLoading struct{}
+
+func (refuseLoading) Load(url string) (any, error) {
+	return nil, fmt.Errorf("%s: a schema may only refer to itself", url)
+}
+
+func compileSchema(text []byte) (*schema, error) {
+	canonical, err := strictjson.Canonical(string(text))
+	if err != nil {
+		return nil, err
+	}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(canonical))
+	if err != nil {
+		return nil, err
+	}
+	const url = "weir:schema"
+	compiler := jsonschema.NewCompiler()
+	compiler.DefaultDraft(jsonschema.Draft2020)
+	compiler.AssertFormat()
+	compiler.UseLoader(refuseLoading{})
+	if err := compiler.AddResource(url, document); err != nil {
+		return nil, err
+	}
+	compiled, err := compiler.Compile(url)
+	if err != nil {
+		return nil, err
+	}
+	return &schema{text: canonical, compiled: compiled}, nil
+}
+
+// maxViolations bounds how many faults of one input are told.
+const maxViolations = 10
+
+// validate parses canonical JSON and checks it. What it answers names places
+// and keywords, never values: an input may hold secrets. Input nil is no input
+// at all, which only a schema without demands takes.
+func (s *schema) validate(field string, canonical []byte) (any, error) {
+	var value any
+	if canonical != nil {
+		var err error
+		if value, err = jsonschema.UnmarshalJSON(bytes.NewReader(canonical)); err != nil {
+			return nil, fault.New(fault.JSONInvalid, "%s is no JSON", field).Wrap(err)
+		}
+	}
+	err := s.compiled.Validate(value)
+	if err == nil {
+		return value, nil
+	}
+	var invalid *jsonschema.ValidationError
+	if !errors.As(err, &invalid) {
+		return nil, fault.New(fault.Bug, "%s could not be checked", field).Wrap(err)
+	}
+	refusal := fault.New(fault.SchemaMismatch, "%s does not match the operation's schema", field)
+	if canonical == nil {
+		return nil, refusal.Field(field, "is missing, and the operation needs one")
+	}
+	for i, violation := range leaves(invalid, nil) {
+		if i == maxViolations {
+			break
+		}
+		refusal = refusal.Field(field+pointer(violation.InstanceLocation), explain(violation.ErrorKind))
+	}
+	return nil, refusal
+}
+
+// leaves gives the errors that have no causes of their own, in order of place.
+func leaves(e *jsonschema.ValidationError, found []*jsonschema.ValidationError) []*jsonschema.ValidationError {
+	if len(e.Causes) == 0 {
+		return append(found, e)
+	}
+	for _, cause := range e.Causes {
+		found = leaves(cause, found)
+	}
+	slices.SortStableFunc(found, func(a, b *jsonschema.ValidationError) int {
+		return slices.Compare(a.InstanceLocation, b.InstanceLocation)
+	})
+	return found
+}
+
+// explain says what is wrong in words of the schema, which is public, and never
+// in words of the input.
+func explain(k jsonschema.ErrorKind) string {
+	switch k := k.(type) {
+	case *kind.Required:
+		return "must have " + strings.Join(k.Missing, ", ")
+	case *kind.AdditionalProperties:
+		return "must not have other properties than the schema's"
+	case *kind.Type:
+		return "must be of type " + strings.Join(k.Want, " or ")
+	case *kind.Pattern:
+		return "must match " + k.Want
+	case *kind.MinLength:
+		return fmt.Sprintf("must have at least %d characters", k.Want)
+	case *kind.MaxLength:
+		return fmt.Sprintf("must have at most %d characters", k.Want)
+	case *kind.MinItems:
+		return fmt.Sprintf("must have at least %d items", k.Want)
+	case *kind.MaxItems:
+		return fmt.Sprintf("must have at most %d items", k.Want)
+	case *kind.Minimum:
+		return "must be at least " + k.Want.RatString()
+	case *kind.Maximum:
+		return "must be at most " + k.Want.RatString()
+	default:
+		return "fails the keyword " + strings.Join(k.KeywordPath(), "/")
+	}
+}
+
+// pointer writes a JSON pointer; the empty path is the whole value.
+func pointer(tokens []string) string {
+	var b strings.Builder
+	for _, token := range tokens {
+		b.WriteByte('/')
+		b.WriteString(strings.ReplaceAll(strings.ReplaceAll(token, "~", "~0"), "/", "~1"))
+	}
+	return b.String()
+}
