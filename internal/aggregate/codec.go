@@ -85,4 +85,3 @@ func Decode[E proto.Message](e journal.Event) (Recorded[E], error) {
 	}
 	return Recorded[E]{Event: event, ID: e.ID, Time: e.Time, Sequence: e.Sequence}, nil
 }
-

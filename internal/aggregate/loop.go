@@ -88,10 +88,12 @@ func (l *Loop[S, E]) Do(ctx context.Context, id journal.Key, decide Decide[S, E]
 	}
 	defer leave()
 
-	current, verified, err := l.load(ctx, id)
+	current, err := l.load(ctx, id)
 	if err != nil {
 		return Snapshot[S]{}, err
 	}
+	// Verified says that the journal was asked: current was the newest state then.
+	verified := false
 	for attempt := range attempts {
 		// Whole microseconds, so that the time reads back as it was decided on.
 		now := l.Now().UTC().Truncate(time.Microsecond)
@@ -117,8 +119,10 @@ func (l *Loop[S, E]) Do(ctx context.Context, id journal.Key, decide Decide[S, E]
 		if !errors.Is(err, journal.ErrConflict) {
 			return Snapshot[S]{}, err
 		}
-		if err := sleep(ctx, rand.N(conflictPause<<attempt)); err != nil {
-			return Snapshot[S]{}, fault.From(err)
+		if verified { // else it was no race, only an old state
+			if err := sleep(ctx, rand.N(conflictPause<<attempt)); err != nil {
+				return Snapshot[S]{}, fault.From(err)
+			}
 		}
 		if current, err = l.catchUp(ctx, id, current); err != nil {
 			return Snapshot[S]{}, err
@@ -186,22 +190,21 @@ func (l *Loop[S, E]) put(ctx context.Context, key journal.Key, s Snapshot[S]) er
 	return l.hot.Put(ctx, key, s.Version, document.Set, l.kind.row(s.State, s.Version))
 }
 
-// load gives a state to decide on: from memory, Redis or the journal. Verified
-// says that the journal was asked, so the state was the newest just now.
-func (l *Loop[S, E]) load(ctx context.Context, key journal.Key) (s Snapshot[S], verified bool, err error) {
+// load gives a state to decide on, from memory or Redis. Where neither has it,
+// it is taken for absent without asking the journal, since most often it is new.
+// All of these may be stale: Do verifies what it does not append on.
+func (l *Loop[S, E]) load(ctx context.Context, key journal.Key) (Snapshot[S], error) {
 	if s, ok := l.memory.GetIfPresent(key); ok {
-		return s, false, nil
+		return s, nil
 	}
-	s, err = l.fromHot(ctx, key)
+	s, err := l.fromHot(ctx, key)
 	switch {
 	case fault.Is(err, fault.DocumentUnreadable):
-		return Snapshot[S]{}, false, err
+		return Snapshot[S]{}, err
 	case err == nil && s.Exists():
 		l.remember(key, s)
-		return s, false, nil
 	}
-	s, err = l.fromJournal(ctx, key)
-	return s, err == nil, err
+	return s, nil
 }
 
 // fromHot reads the document, or only some of its fields. Version 0 says only

@@ -23,13 +23,16 @@ const (
 
 // Sweep calls handle for every aggregate of the loop's kind whose deadline has
 // passed, until ctx ends. Deadlines are kept in Redis and rebuilt from the
-// journal, at their original time. A deadline that handle leaves in place comes
-// again after some seconds.
+// journal, at their original time.
 //
-// Several replicas sweep side by side; what handle appends decides.
-func (l *Loop[S, E]) Sweep(ctx context.Context, handle func(context.Context, journal.Key) error) error {
+// What handle appends sets the next deadline. One that it leaves in place comes
+// again: after the time that handle gives, or after some seconds where that is 0
+// or handle failed. Several replicas sweep side by side; the append decides.
+func (l *Loop[S, E]) Sweep(ctx context.Context, handle func(context.Context, journal.Key) (time.Duration, error)) error {
 	for sleep(ctx, sweepEvery) == nil {
-		keys, err := l.hot.TakeDue(ctx, l.kind.Name, l.Now(), sweepHold, sweepBatch)
+		now := l.Now()
+		held := now.Add(sweepHold)
+		keys, err := l.hot.TakeDue(ctx, l.kind.Name, now, held, sweepBatch)
 		if err != nil {
 			continue // no Redis, no deadlines; they are there when it returns
 		}
@@ -39,8 +42,13 @@ func (l *Loop[S, E]) Sweep(ctx context.Context, handle func(context.Context, jou
 			group.Go(func() error {
 				ctx, cancel := context.WithTimeout(ctx, sweepHold)
 				defer cancel()
-				if err := handle(ctx, key); err != nil && ctx.Err() == nil {
+				again, err := handle(ctx, key)
+				if err != nil && ctx.Err() == nil {
 					l.log.Warn("deadline not handled, it comes again", "key", key.String(), "error", err)
+				}
+				if err == nil && again > 0 {
+					// Where this fails the deadline comes again sooner.
+					_ = l.hot.Postpone(ctx, key, held, now.Add(again))
 				}
 				return nil
 			})

@@ -43,9 +43,14 @@ var rowSource string
 //go:embed take.lua
 var takeSource string
 
+//go:embed postpone.lua
+var postponeSource string
+
 var (
 	rowScript  = redis.NewScript(rowSource)
 	takeScript = redis.NewScript(takeSource)
+
+	postponeScript = redis.NewScript(postponeSource)
 )
 
 // partition is the part of all keys that are written together; the braces make
@@ -141,10 +146,10 @@ func openToken(list, token string) (uint64, error) {
 }
 
 // TakeDue gives aggregates of a kind whose deadline has passed, at most limit
-// from each shard, and moves their deadlines forward by hold: until then no
-// other replica gets them, and if this one dies they come again. What the
-// caller appends sets the true deadline anew.
-func (s *Store) TakeDue(ctx context.Context, kind string, now time.Time, hold time.Duration, limit int) ([]journal.Key, error) {
+// from each shard, and moves their deadlines to `held`: until then no other
+// replica gets them, and if this one dies they come again. What the caller
+// appends sets the true deadline anew.
+func (s *Store) TakeDue(ctx context.Context, kind string, now, held time.Time, limit int) ([]journal.Key, error) {
 	if err := s.resting(); err != nil {
 		return nil, err
 	}
@@ -152,7 +157,7 @@ func (s *Store) TakeDue(ctx context.Context, kind string, now time.Time, hold ti
 	for shard := range uint32(dueShards) {
 		due := s.duePartition(kind, shard) + "due"
 		members, err := takeScript.Run(ctx, s.client, []string{due},
-			now.UnixMilli(), now.Add(hold).UnixMilli(), limit).StringSlice()
+			now.UnixMilli(), held.UnixMilli(), limit).StringSlice()
 		if err := s.check(ctx, err); err != nil {
 			return nil, err
 		}
@@ -165,4 +170,15 @@ func (s *Store) TakeDue(ctx context.Context, kind string, now time.Time, hold ti
 		}
 	}
 	return keys, nil
+}
+
+// Postpone moves a deadline that TakeDue moved to `held`, unless it was set anew
+// since.
+func (s *Store) Postpone(ctx context.Context, key journal.Key, held, until time.Time) error {
+	if err := s.resting(); err != nil {
+		return err
+	}
+	member := key.Escaped()
+	due := s.duePartition(key.Kind, shardOf(member)) + "due"
+	return s.check(ctx, postponeScript.Run(ctx, s.client, []string{due}, member, held.UnixMilli(), until.UnixMilli()).Err())
 }

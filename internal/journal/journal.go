@@ -118,7 +118,9 @@ func (j *Journal) Service() string { return j.service }
 
 // Identity tells this stream from one that had the same name before. Hot state
 // that was built from another stream must not be believed.
-func (j *Journal) Identity() string { return fmt.Sprintf("%x", j.handle.CachedInfo().Created.UnixMicro()) }
+func (j *Journal) Identity() string {
+	return fmt.Sprintf("%x", j.handle.CachedInfo().Created.UnixMicro())
+}
 
 // Healthy says whether appends can succeed now.
 func (j *Journal) Healthy(ctx context.Context) error {
@@ -147,10 +149,14 @@ func (j *Journal) LastSequence(ctx context.Context) (uint64, error) {
 // not known to be in; TOO_LARGE. After JOURNAL_UNAVAILABLE the event may
 // still have been stored: a retry of the command finds out by its own id.
 func (j *Journal) Append(ctx context.Context, e Event, expected uint64) (uint64, error) {
+	if err := e.Key.check(j.service); err != nil {
+		return 0, err
+	}
 	var last error
+	sent := false // once it is, only the journal knows whether it is in
 	for attempt := range appendAttempts {
 		if attempt > 0 {
-			if err := pause(ctx, time.Duration(attempt)*50*time.Millisecond); err != nil {
+			if err := j.settle(ctx, attempt); err != nil {
 				break
 			}
 		}
@@ -162,6 +168,7 @@ func (j *Journal) Append(ctx context.Context, e Event, expected uint64) (uint64,
 		if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, jetstream.ErrStreamMessageExceedsMaximum) {
 			return 0, fault.New(fault.TooLarge, "the event of %d bytes is larger than the journal takes", len(e.Data)).Wrap(err)
 		}
+		sent = sent || !errors.Is(err, errNotSent)
 		if isWrongSequence(err) {
 			sequence, err := j.resolve(ctx, e, expected)
 			if err == nil || errors.Is(err, ErrConflict) {
@@ -171,9 +178,8 @@ func (j *Journal) Append(ctx context.Context, e Event, expected uint64) (uint64,
 			continue
 		}
 		last = err
-		if attempt == 0 && !j.nc.IsConnected() {
-			// Nothing was sent, and nothing will be soon.
-			break
+		if !sent && !j.nc.IsConnected() {
+			break // nor will it be soon
 		}
 	}
 	if last == nil {
@@ -182,10 +188,13 @@ func (j *Journal) Append(ctx context.Context, e Event, expected uint64) (uint64,
 	return 0, unavailable(last)
 }
 
+// errNotSent is the failure of an event that never left this process.
+var errNotSent = errors.New("not sent")
+
 func (j *Journal) publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
 	future, err := j.js.PublishMsgAsync(msg)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errNotSent, err)
 	}
 	select {
 	case ack := <-future.Ok():
@@ -195,6 +204,22 @@ func (j *Journal) publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// settle waits a little before an event is sent again. A connection that was
+// lost with the acknowledgement may return for as long as that may have taken.
+func (j *Journal) settle(ctx context.Context, attempt int) error {
+	if err := pause(ctx, time.Duration(attempt)*50*time.Millisecond); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+	defer cancel()
+	for !j.nc.IsConnected() {
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // resolve finds out who won when the stream answers that the expected version

@@ -3,6 +3,8 @@ package journal
 import (
 	"fmt"
 	"strings"
+
+	"weir/internal/fault"
 )
 
 // Key names one aggregate. Two different keys never meet: neither as subjects
@@ -25,6 +27,21 @@ func (k Key) Escaped() string {
 // Subject is the one literal subject that holds all events of the aggregate.
 func (k Key) Subject(service string) string {
 	return "weir." + service + "." + k.Escaped()
+}
+
+// maxSubject keeps a subject within the 4,096 bytes of a protocol line, which
+// holds more beside it. A longer line would cost the connection that all share.
+const maxSubject = 2048
+
+// check refuses a key that no event can be stored under.
+func (k Key) check(service string) error {
+	if k.Tenant == "" || k.Kind == "" || k.ID == "" {
+		return fault.New(fault.IDMalformed, "an id is empty")
+	}
+	if len(k.Subject(service)) > maxSubject {
+		return fault.New(fault.IDMalformed, "an id is too long")
+	}
+	return nil
 }
 
 // ParseKey reads what Escaped wrote.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -15,13 +16,18 @@ import (
 )
 
 const (
-	// replayBatch is how many events one request asks for.
+	// replayBatch is how many events one request asks for, and replayBytes how
+	// much. By default a server sends 64 MB at once, which is where it drops a
+	// slow client, and a client its messages.
 	replayBatch = 512
+	replayBytes = 4 << 20
 	// replayAttempts bounds how often a chain that does not close is read
 	// again: a follower of a replicated stream may lag behind its leader.
 	replayAttempts = 4
-	// leaderTimeout bounds a question to the stream's leader.
-	leaderTimeout = 2 * time.Second
+	// readTimeout bounds one question to the stream and all of its answer.
+	// Without it, one that the connection lost would be waited for until the
+	// caller gives up.
+	readTimeout = 3 * time.Second
 )
 
 var errNoEvent = errors.New("no such event")
@@ -45,9 +51,34 @@ func (j *Journal) Replay(ctx context.Context, key Key, from uint64, fn func(Even
 	if err != nil {
 		return 0, err
 	}
-	version := from
-	for stalled := 0; version < last; {
-		reached, err := j.replayBatch(ctx, key, subject, version, last, fn)
+	version, err := j.follow(ctx, key, from, last, math.MaxInt, fn)
+	if err != nil {
+		return 0, err
+	}
+	if version != last {
+		return 0, broken(key, version, fmt.Sprintf("it is newer than the last event, %d", last))
+	}
+	return version, nil
+}
+
+// Page reads the first `limit` events of an aggregate after version `after`, in
+// order and with the chain checked as Replay does, and gives the version that
+// it reached. The caller knows that there are so many: where they are not, the
+// answer is EVENT_UNREADABLE, never a shorter page.
+func (j *Journal) Page(ctx context.Context, key Key, after uint64, limit int, fn func(Event) error) (uint64, error) {
+	return j.follow(ctx, key, after, math.MaxUint64, limit, fn)
+}
+
+// follow reads the events after version, until it reached the last one or has
+// read as many as the limit says.
+func (j *Journal) follow(ctx context.Context, key Key, version, last uint64, limit int, fn func(Event) error) (uint64, error) {
+	subject := key.Subject(j.service)
+	counted := func(e Event) error {
+		limit--
+		return fn(e)
+	}
+	for stalled := 0; version < last && limit > 0; {
+		reached, err := j.replayBatch(ctx, key, subject, version, last, min(limit, replayBatch), counted)
 		if err != nil {
 			return 0, err
 		}
@@ -56,23 +87,22 @@ func (j *Journal) Replay(ctx context.Context, key Key, from uint64, fn func(Even
 			continue
 		}
 		if stalled++; stalled == replayAttempts {
-			return 0, broken(key, version, fmt.Sprintf("no event follows, the last one is %d", last))
+			return 0, broken(key, version, "events are missing that should follow")
 		}
 		if err := pause(ctx, time.Duration(stalled)*20*time.Millisecond); err != nil {
 			return 0, unavailable(err)
 		}
-	}
-	if version != last {
-		return 0, broken(key, version, fmt.Sprintf("it is newer than the last event, %d", last))
 	}
 	return version, nil
 }
 
 // replayBatch reads one batch after version and gives the version it reached,
 // which is the same one when the server answered nothing.
-func (j *Journal) replayBatch(ctx context.Context, key Key, subject string, version, last uint64, fn func(Event) error) (uint64, error) {
-	messages, err := jetstreamext.GetBatch(ctx, j.js, j.stream, replayBatch,
-		jetstreamext.GetBatchSeq(version+1), jetstreamext.GetBatchSubject(subject))
+func (j *Journal) replayBatch(ctx context.Context, key Key, subject string, version, last uint64, size int, fn func(Event) error) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	messages, err := jetstreamext.GetBatch(ctx, j.js, j.stream, size,
+		jetstreamext.GetBatchMaxBytes(replayBytes), jetstreamext.GetBatchSeq(version+1), jetstreamext.GetBatchSubject(subject))
 	if err != nil {
 		return 0, unavailable(err)
 	}
@@ -94,8 +124,12 @@ func (j *Journal) replayBatch(ctx context.Context, key Key, subject string, vers
 			return 0, err
 		}
 		if version = event.Sequence; version == last {
-			break
+			return version, nil
 		}
+	}
+	// An answer that breaks off ends as one that is complete.
+	if err := ctx.Err(); err != nil {
+		return 0, unavailable(err)
 	}
 	return version, nil
 }
@@ -115,6 +149,8 @@ func (j *Journal) after(ctx context.Context, subject string, version uint64) (Ev
 }
 
 func (j *Journal) get(ctx context.Context, sequence uint64, opts ...jetstream.GetMsgOpt) (Event, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	msg, err := j.handle.GetMsg(ctx, sequence, opts...)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return Event{}, errNoEvent
@@ -133,7 +169,7 @@ func (j *Journal) get(ctx context.Context, sequence uint64, opts ...jetstream.Ge
 // stream's leader (1.6 times the cost of a direct get, which any follower may
 // answer): a follower that lags would prove an absence that isn't one.
 func (j *Journal) lastSequence(ctx context.Context, subject string) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	request, err := json.Marshal(struct {
 		LastFor string `json:"last_by_subj"`

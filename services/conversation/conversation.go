@@ -234,5 +234,5 @@ type idHasher struct{}
 
 var idSeed = maphash.MakeSeed()
 
-func (idHasher) Hash(id string) uint32   { return uint32(maphash.String(idSeed, id)) }
+func (idHasher) Hash(id string) uint32  { return uint32(maphash.String(idSeed, id)) }
 func (idHasher) Equal(a, b string) bool { return a == b }

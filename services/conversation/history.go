@@ -112,7 +112,8 @@ func (h *history) page(ctx context.Context, key journal.Key, subject string, l l
 	return messages, c.next(s, l.newestFirst), nil
 }
 
-// span reads the messages of a span, which begins behind a version.
+// span reads the messages of a span, which begins behind a version. Every event
+// but the first is a message, so as many events as messages are read.
 func (h *history) span(ctx context.Context, key journal.Key, after uint64, s span) ([]*conversationv1.Message, error) {
 	messages := make([]*conversationv1.Message, 0, s.len())
 	_, err := h.journal.Page(ctx, key, after, s.len(), func(e journal.Event) error {

@@ -61,7 +61,10 @@ func (s *conversationServer) ListConversations(ctx context.Context, req *convers
 	}
 	resp := &conversationv1.ListConversationsResponse{NextPageToken: next}
 	for _, item := range items {
-		resp.Conversations = append(resp.Conversations, toConversation(item.ID, item.State))
+		// The document decides, where it is newer than the list.
+		if item.State.isMember(caller.Subject) {
+			resp.Conversations = append(resp.Conversations, toConversation(item.ID, item.State))
+		}
 	}
 	return resp, nil
 }

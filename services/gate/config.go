@@ -69,9 +69,9 @@ func Run(ctx context.Context, cfg Config) error {
 			b.Projector(approvals, grants).Run,
 			view.run,
 			func(ctx context.Context) error {
-				return approvals.Sweep(ctx, func(ctx context.Context, key journal.Key) error {
+				return approvals.Sweep(ctx, func(ctx context.Context, key journal.Key) (time.Duration, error) {
 					_, err := approvals.Do(ctx, key, decideExpiry)
-					return err
+					return 0, err
 				})
 			},
 		},

@@ -133,4 +133,3 @@ var verdictToProto = map[verdict]gatev1.Verdict{
 	ask:   gatev1.Verdict_VERDICT_ASK,
 	allow: gatev1.Verdict_VERDICT_ALLOW,
 }
-

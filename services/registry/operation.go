@@ -120,3 +120,15 @@ func (o *Operation) digest() (string, error) {
 	}
 	return strictjson.Digest(canonical), nil
 }
+
+// targetOf is target for an input that is known to be valid JSON.
+func (o *Operation) targetOf(input *string) string {
+	if o.Resource == nil || input == nil {
+		return ""
+	}
+	var value any
+	if json.Unmarshal([]byte(*input), &value) != nil {
+		return ""
+	}
+	return o.target(value)
+}

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
-	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+	keyword "github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"weir/internal/fault"
 	"weir/internal/strictjson"
@@ -104,25 +104,25 @@ func leaves(e *jsonschema.ValidationError, found []*jsonschema.ValidationError) 
 // in words of the input.
 func explain(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
-	case *kind.Required:
+	case *keyword.Required:
 		return "must have " + strings.Join(k.Missing, ", ")
-	case *kind.AdditionalProperties:
+	case *keyword.AdditionalProperties:
 		return "must not have other properties than the schema's"
-	case *kind.Type:
+	case *keyword.Type:
 		return "must be of type " + strings.Join(k.Want, " or ")
-	case *kind.Pattern:
+	case *keyword.Pattern:
 		return "must match " + k.Want
-	case *kind.MinLength:
+	case *keyword.MinLength:
 		return fmt.Sprintf("must have at least %d characters", k.Want)
-	case *kind.MaxLength:
+	case *keyword.MaxLength:
 		return fmt.Sprintf("must have at most %d characters", k.Want)
-	case *kind.MinItems:
+	case *keyword.MinItems:
 		return fmt.Sprintf("must have at least %d items", k.Want)
-	case *kind.MaxItems:
+	case *keyword.MaxItems:
 		return fmt.Sprintf("must have at most %d items", k.Want)
-	case *kind.Minimum:
+	case *keyword.Minimum:
 		return "must be at least " + k.Want.RatString()
-	case *kind.Maximum:
+	case *keyword.Maximum:
 		return "must be at most " + k.Want.RatString()
 	default:
 		return "fails the keyword " + strings.Join(k.KeywordPath(), "/")

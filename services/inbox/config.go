@@ -1,0 +1,78 @@
+// Package inbox keeps the messages that wait for agents, and the record of
+// what was dispatched.
+package inbox
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc"
+
+	inboxv1 "weir/gen/inbox/v1"
+	"weir/internal/aggregate"
+	"weir/internal/backend"
+	"weir/internal/serve"
+)
+
+// Config is what the inbox can be told.
+type Config struct {
+	Serve  serve.Config   `embed:""`
+	Stores backend.Config `embed:""`
+	Limit  int            `name:"inbox-limit" help:"Messages that one inbox may hold: 1 to 10,000." default:"200"`
+}
+
+// Validate reports the first setting that can't work, by its flag.
+func (c *Config) Validate() error {
+	if c.Limit < 0 || c.Limit > maxLimit {
+		return fmt.Errorf("--inbox-limit: %d: want 1 to %d", c.Limit, maxLimit)
+	}
+	if err := c.Stores.Validate(); err != nil {
+		return err
+	}
+	return c.Serve.Validate()
+}
+
+// Run serves the inbox until ctx ends.
+func Run(ctx context.Context, cfg Config) error {
+	if l := cfg.Serve.Listener; l != nil {
+		defer func() { _ = l.Close() }() // it is closed already unless we fail before we serve
+	}
+	if err := cfg.Validate(); err != nil {
+		return fmt.Errorf("inbox: %w", err)
+	}
+	if cfg.Limit == 0 {
+		cfg.Limit = defaultLimit
+	}
+	b, err := backend.Open(ctx, "inbox", cfg.Stores, cfg.Serve.Log())
+	if err != nil {
+		return backend.Interrupted(ctx, fmt.Errorf("inbox: %w", err))
+	}
+	defer b.Close()
+
+	inboxes := aggregate.New(inboxKind(), b.Journal, b.Hot, b.Log)
+	dispatches := aggregate.New(dispatchKind(), b.Journal, b.Hot, b.Log)
+	consumer, err := b.Consumer("conversation", "inbox-deliveries", "weir.conversation.*.conversation.*")
+	if err != nil {
+		return fmt.Errorf("inbox: %w", err)
+	}
+	deliveries := &deliveries{consumer: consumer, inboxes: inboxes, limit: cfg.Limit}
+
+	return serve.Run(ctx, cfg.Serve, serve.Service{
+		Name: "inbox",
+		Register: func(s *grpc.Server) {
+			register(s, &inboxServer{inboxes: inboxes, letters: letters{b.Journal}, limit: cfg.Limit},
+				&dispatchServer{dispatches: dispatches})
+		},
+		Healthy: b.Journal.Healthy,
+		Workers: []func(context.Context) error{
+			b.Projector(inboxes, dispatches).Run,
+			deliveries.run,
+			func(ctx context.Context) error { return sweepLeases(ctx, inboxes) },
+		},
+	})
+}
+
+func register(s *grpc.Server, inboxes *inboxServer, dispatches *dispatchServer) {
+	inboxv1.RegisterInboxServiceServer(s, inboxes)
+	inboxv1.RegisterDispatchServiceServer(s, dispatches)
+}
