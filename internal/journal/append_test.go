@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"weir/internal/fault"
 	"weir/internal/journal"
 	"weir/internal/meshtest"
@@ -86,16 +88,21 @@ func TestAppendConflict(t *testing.T) {
 
 func TestOfRacingWritersExactlyOneWinsEachVersion(t *testing.T) {
 	n := meshtest.StartNATS(t)
-	writers := []*journal.Journal{open(t, n.URL()), open(t, n.URL())}
+	race(t, key("x"), 20, open(t, n.URL()), open(t, n.URL()))
+}
+
+func race(t *testing.T, k journal.Key, rounds int, writers ...*journal.Journal) {
+	t.Helper()
+	const each = 4
 	version := uint64(0)
-	for round := range 20 {
+	for round := range rounds {
 		var won, lost atomic.Int32
 		var next atomic.Uint64
 		var all sync.WaitGroup
 		for w, j := range writers {
-			for i := range 4 {
+			for i := range each {
 				all.Go(func() {
-					sequence, err := j.Append(t.Context(), event(fmt.Sprintf("%d-%d-%d", round, w, i)), version)
+					sequence, err := j.Append(t.Context(), eventOf(k, fmt.Sprintf("%d-%d-%d", round, w, i)), version)
 					switch {
 					case err == nil:
 						won.Add(1)
@@ -109,13 +116,13 @@ func TestOfRacingWritersExactlyOneWinsEachVersion(t *testing.T) {
 			}
 		}
 		all.Wait()
-		if won.Load() != 1 || lost.Load() != 7 {
+		if int(won.Load()) != 1 || int(lost.Load()) != len(writers)*each-1 {
 			t.Fatalf("round %d: %d won, %d lost", round, won.Load(), lost.Load())
 		}
 		version = next.Load()
 	}
-	if ids, _ := history(t, writers[0], key("x"), 0); len(ids) != 20 {
-		t.Fatalf("%d events, want 20", len(ids))
+	if ids, _ := history(t, writers[0], k, 0); len(ids) != rounds {
+		t.Fatalf("%d events, want %d", len(ids), rounds)
 	}
 }
 
@@ -125,12 +132,13 @@ type lossy struct {
 	journal, direct *journal.Journal
 	proxy           *meshtest.Proxy
 	nats            *meshtest.NATS
+	observer        func() *nats.Conn
 }
 
 func openLossy(t testing.TB) *lossy {
 	n := meshtest.StartNATS(t)
 	proxy := meshtest.StartProxy(t, n.Addr())
-	return &lossy{journal: open(t, "nats://"+proxy.Addr()), direct: open(t, n.URL()), proxy: proxy, nats: n}
+	return &lossy{journal: open(t, "nats://"+proxy.Addr()), direct: open(t, n.URL()), proxy: proxy, nats: n, observer: n.Connect}
 }
 
 // append appends through the proxy and loses the answer: the connection goes
@@ -139,7 +147,7 @@ func openLossy(t testing.TB) *lossy {
 func (l *lossy) append(t testing.TB, e journal.Event, expected uint64, meanwhile func()) (uint64, error) {
 	t.Helper()
 	// Whether the stream takes an event or not, a plain subscriber hears of it.
-	nc := l.nats.Connect()
+	nc := l.observer()
 	heard, err := nc.SubscribeSync(e.Key.Subject(service))
 	if err != nil {
 		t.Fatal(err)
@@ -204,6 +212,27 @@ func TestALostRefusalIsAConflict(t *testing.T) {
 		t.Fatalf("append: %v, want a conflict", err)
 	}
 	wantHistory(t, l.direct, key("x"), "one", "rival")
+}
+
+// The stream finds duplicates by id alone, in whichever aggregate. What is not
+// in this one's history is never reported as appended.
+func TestAnIDThatAnotherEventHasIsNotTakenForSuccess(t *testing.T) {
+	j := open(t, meshtest.StartNATS(t).URL())
+	wantNoFalseSuccess(t, j, key("y"))
+}
+
+func wantNoFalseSuccess(t *testing.T, j *journal.Journal, k journal.Key) {
+	t.Helper()
+	one := appended(t, j, eventOf(k, "taken"), 0)
+	other := key(k.ID + "2")
+	if sequence, err := j.Append(t.Context(), eventOf(other, "taken"), 0); err == nil {
+		t.Errorf("appended as %d", sequence)
+	}
+	wantHistory(t, j, other)
+	if sequence, err := j.Append(t.Context(), eventOf(k, "taken"), one); err == nil {
+		t.Errorf("appended to itself as %d", sequence)
+	}
+	wantHistory(t, j, k, "taken")
 }
 
 func TestWithoutNATSNothingIsDoneNorSentLater(t *testing.T) {

@@ -162,14 +162,14 @@ func (j *Journal) Append(ctx context.Context, e Event, expected uint64) (uint64,
 		}
 		// A message is used once: the client adds to its headers.
 		ack, err := j.publish(ctx, e.message(j.service, expected))
-		if err == nil {
+		if err == nil && !ack.Duplicate {
 			return ack.Sequence, nil
 		}
 		if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, jetstream.ErrStreamMessageExceedsMaximum) {
 			return 0, fault.New(fault.TooLarge, "the event of %d bytes is larger than the journal takes", len(e.Data)).Wrap(err)
 		}
 		sent = sent || !errors.Is(err, errNotSent)
-		if isWrongSequence(err) {
+		if err == nil || isWrongSequence(err) {
 			sequence, err := j.resolve(ctx, e, expected)
 			if err == nil || errors.Is(err, ErrConflict) {
 				return sequence, err
@@ -223,8 +223,8 @@ func (j *Journal) settle(ctx context.Context, attempt int) error {
 }
 
 // resolve finds out who won when the stream answers that the expected version
-// is not the last one: it may have been this very event, its acknowledgement
-// lost on the way.
+// is not the last one, or that it has the event's id already: it may have been
+// this very event, its acknowledgement lost on the way.
 func (j *Journal) resolve(ctx context.Context, e Event, expected uint64) (uint64, error) {
 	winner, err := j.after(ctx, e.Key.Subject(j.service), expected)
 	switch {

@@ -34,7 +34,7 @@ func newScript(t rapid.TB) *script {
 // started is a conversation that ann owns and bob takes part in.
 func started(t rapid.TB) *script {
 	s := newScript(t)
-	s.must(decideCreate(s.state, newCreation("c", "plans", "human:ann", []string{"agent:bob"})))
+	s.must(decideCreate(s.state, newCreation("c", "plans", ann, []string{bob})))
 	return s
 }
 
@@ -119,22 +119,22 @@ func TestCreatingTwiceGivesOneConversation(t *testing.T) {
 		return newCreation("c", title, owner, participants)
 	}
 	s := newScript(t)
-	s.must(decideCreate(s.state, create("plans", "human:ann", "agent:bob", "agent:amy")))
+	s.must(decideCreate(s.state, create("plans", ann, bob, "agent:amy")))
 
 	for name, same := range map[string]creation{
-		"again":               create("plans", "human:ann", "agent:bob", "agent:amy"),
-		"in another order":    create("plans", "human:ann", "agent:amy", "agent:bob"),
-		"with the owner too":  create("plans", "human:ann", "agent:amy", "human:ann", "agent:bob"),
-		"with somebody twice": create("plans", "human:ann", "agent:amy", "agent:bob", "agent:bob"),
+		"again":               create("plans", ann, bob, "agent:amy"),
+		"in another order":    create("plans", ann, "agent:amy", bob),
+		"with the owner too":  create("plans", ann, "agent:amy", ann, bob),
+		"with somebody twice": create("plans", ann, "agent:amy", bob, bob),
 	} {
 		if event, err := decideCreate(s.state, same); event != nil || err != nil {
 			t.Errorf("%s: decided %v, %v; want that it is done", name, event, err)
 		}
 	}
 	for name, other := range map[string]creation{
-		"another title":      create("plan", "human:ann", "agent:bob", "agent:amy"),
-		"another owner":      create("plans", "human:eve", "agent:bob", "agent:amy"),
-		"fewer participants": create("plans", "human:ann", "agent:bob"),
+		"another title":      create("plan", ann, bob, "agent:amy"),
+		"another owner":      create("plans", eve, bob, "agent:amy"),
+		"fewer participants": create("plans", ann, bob),
 	} {
 		_, err := decideCreate(s.state, other)
 		if !fault.Is(err, fault.IdempotencyMismatch) {
@@ -149,21 +149,21 @@ func TestWhatAnAppendIsRefusedFor(t *testing.T) {
 		command func(*message)
 		want    fault.Reason
 	}{
-		"by a stranger":                {func(m *message) { m.Author = "human:eve" }, fault.ConversationNotFound},
+		"by a stranger":                {func(m *message) { m.Author = eve }, fault.ConversationNotFound},
 		"by a service that is no part": {func(m *message) { m.Author = registrySubject }, fault.ConversationNotFound},
-		"to a stranger":                {func(m *message) { m.To = []string{"agent:bob", "human:eve"} }, fault.FieldInvalid},
+		"to a stranger":                {func(m *message) { m.To = []string{bob, eve} }, fault.FieldInvalid},
 		"in reply to nothing":          {func(m *message) { m.ReplyTo = "m9" }, fault.MessageNotFound},
 		"in reply to itself":           {func(m *message) { m.ReplyTo = m.ID }, fault.MessageNotFound},
 		"with an old head":             {func(m *message) { m.ExpectedHead = head(0) }, fault.HeadMoved},
 		"with a head to come":          {func(m *message) { m.ExpectedHead = head(2) }, fault.HeadMoved},
 		"under a taken id":             {func(m *message) { m.ID = "m1" }, fault.IdempotencyMismatch},
-		"to the owner, from the head":  {func(m *message) { m.To, m.ExpectedHead, m.ReplyTo = []string{"human:ann"}, head(1), "m1" }, ""},
-		"by the other participant":     {func(m *message) { m.Author = "agent:bob" }, ""},
+		"to the owner, from the head":  {func(m *message) { m.To, m.ExpectedHead, m.ReplyTo = []string{ann}, head(1), "m1" }, ""},
+		"by the other participant":     {func(m *message) { m.Author = bob }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := started(t)
-			s.must(decideAppend(s.state, saying(t, "human:ann", "m1", "hello")))
-			m := saying(t, "human:ann", "m2", "and so on")
+			s.must(decideAppend(s.state, saying(t, ann, "m1", "hello")))
+			m := saying(t, ann, "m2", "and so on")
 			c.command(&m)
 			m, err := say(m)
 			if err != nil {
@@ -176,8 +176,8 @@ func TestWhatAnAppendIsRefusedFor(t *testing.T) {
 }
 
 func TestAMessageToNoConversationIsRefusedAsToAForeignOne(t *testing.T) {
-	_, absent := decideAppend(conversation{}, saying(t, "human:eve", "m1", "hello"))
-	_, foreign := decideAppend(started(t).state, saying(t, "human:eve", "m1", "hello"))
+	_, absent := decideAppend(conversation{}, saying(t, eve, "m1", "hello"))
+	_, foreign := decideAppend(started(t).state, saying(t, eve, "m1", "hello"))
 	if absent == nil || absent != foreign {
 		t.Fatalf("absent: %v, foreign: %v", absent, foreign)
 	}
@@ -187,7 +187,7 @@ func TestAMessageToNoConversationIsRefusedAsToAForeignOne(t *testing.T) {
 func TestARetryIsNotRefusedForItsHead(t *testing.T) {
 	s := started(t)
 	zero := int64(0)
-	m := saying(t, "human:ann", "m1", "hello")
+	m := saying(t, ann, "m1", "hello")
 	m.ExpectedHead = &zero
 	s.must(decideAppend(s.state, m))
 	if event, err := decideAppend(s.state, m); event != nil || err != nil {
@@ -197,16 +197,16 @@ func TestARetryIsNotRefusedForItsHead(t *testing.T) {
 
 func TestAFullConversationTakesRetriesAndResultsOnly(t *testing.T) {
 	s := started(t)
-	s.must(decideAppend(s.state, saying(t, "human:ann", "m1", "hello")))
-	s.must(decideAppend(s.state, call("c", "agent:bob", &conversationv1.Call{InvocationId: "i1"})))
+	s.must(decideAppend(s.state, saying(t, ann, "m1", "hello")))
+	s.must(decideAppend(s.state, call("c", bob, &conversationv1.Call{InvocationId: "i1"})))
 	s.state.Head = maxMessages
 
-	_, err := decideAppend(s.state, saying(t, "human:ann", "m2", "one more"))
+	_, err := decideAppend(s.state, saying(t, ann, "m2", "one more"))
 	wantReason(t, err, fault.ConversationFull)
-	_, err = decideAppend(s.state, call("c", "agent:bob", &conversationv1.Call{InvocationId: "i2"}))
+	_, err = decideAppend(s.state, call("c", bob, &conversationv1.Call{InvocationId: "i2"}))
 	wantReason(t, err, fault.ConversationFull)
 
-	if event, err := decideAppend(s.state, saying(t, "human:ann", "m1", "hello")); event != nil || err != nil {
+	if event, err := decideAppend(s.state, saying(t, ann, "m1", "hello")); event != nil || err != nil {
 		t.Fatalf("a retry: decided %v, %v", event, err)
 	}
 	event, err := decideAppend(s.state, result("c", &conversationv1.Result{InvocationId: "i1"}))
@@ -221,7 +221,7 @@ func TestAResultStandsBehindItsCall(t *testing.T) {
 	_, err := decideAppend(s.state, ended)
 	wantReason(t, err, fault.MessageNotFound)
 
-	s.must(decideAppend(s.state, call("c", "agent:bob", &conversationv1.Call{InvocationId: "i1", Operation: "a/b"})))
+	s.must(decideAppend(s.state, call("c", bob, &conversationv1.Call{InvocationId: "i1", Operation: "a/b"})))
 	appended := s.must(decideAppend(s.state, ended)).GetMessageAppended()
 	if appended.GetAuthor() != registrySubject || appended.GetReplyTo() != callID("i1") || appended.GetPosition() != 2 {
 		t.Fatalf("the result is %v", appended)
@@ -231,10 +231,10 @@ func TestAResultStandsBehindItsCall(t *testing.T) {
 // Weir may come to word a result another way; the one that is there stays.
 func TestACallOrResultIsThereOnceWhateverItSays(t *testing.T) {
 	s := started(t)
-	s.must(decideAppend(s.state, call("c", "agent:bob", &conversationv1.Call{InvocationId: "i1", Operation: "a/b"})))
+	s.must(decideAppend(s.state, call("c", bob, &conversationv1.Call{InvocationId: "i1", Operation: "a/b"})))
 	s.must(decideAppend(s.state, result("c", &conversationv1.Result{InvocationId: "i1", Message: "no"})))
 	for _, again := range []message{
-		call("c", "human:ann", &conversationv1.Call{InvocationId: "i1", Operation: "a/c"}),
+		call("c", ann, &conversationv1.Call{InvocationId: "i1", Operation: "a/c"}),
 		result("c", &conversationv1.Result{InvocationId: "i1", Message: "refused"}),
 	} {
 		if event, err := decideAppend(s.state, again); event != nil || err != nil {
@@ -256,7 +256,7 @@ func TestDerivedIDsAreValidAndReserved(t *testing.T) {
 			if len(id) > 64 || strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") != "" {
 				t.Errorf("%q makes the id %q", invocation, id)
 			}
-			_, err := say(message{ID: id, Author: "human:ann", Parts: text("mine")})
+			_, err := say(message{ID: id, Author: ann, Parts: text("mine")})
 			wantReason(t, err, fault.IDMalformed)
 		}
 	}
@@ -288,7 +288,7 @@ func TestWhatAMessageMayHold(t *testing.T) {
 		"a key that is twice": {data(`{"a": 1, "a": 2}`), fault.JSONInvalid, "parts[0].data.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := say(message{ID: "m", Author: "human:ann", Parts: c.parts})
+			_, err := say(message{ID: "m", Author: ann, Parts: c.parts})
 			wantReason(t, err, c.want)
 			if err == nil {
 				return
@@ -342,7 +342,7 @@ func TestFingerprintsTellContentsApart(t *testing.T) {
 // said before are refused as other content.
 func TestFingerprintsStayWhatTheyWere(t *testing.T) {
 	m := message{
-		Author: "human:ann", To: []string{"agent:bob"}, ReplyTo: "m0",
+		Author: ann, To: []string{bob}, ReplyTo: "m0",
 		Parts: append(text("hello"), data(`{"a":1}`)...),
 	}
 	const want = "f1e3e85e869b8f5a465a9491c4ab87ea8cd59259cb678dff885485285955bbaa"
@@ -353,7 +353,7 @@ func TestFingerprintsStayWhatTheyWere(t *testing.T) {
 
 func TestADocumentThatIsDamagedIsNotDecoded(t *testing.T) {
 	s := started(t)
-	s.must(decideAppend(s.state, saying(t, "human:ann", "m1", "hello")))
+	s.must(decideAppend(s.state, saying(t, ann, "m1", "hello")))
 	for name, damage := range map[string]func(map[string]string){
 		"no root":             func(d map[string]string) { delete(d, "root") },
 		"root is not JSON":    func(d map[string]string) { d["root"] = "{" },
@@ -384,7 +384,7 @@ func TestAnyHistoryKeepsWhatMustHold(t *testing.T) {
 		s := newScript(t)
 		said := map[string]message{}
 		var order []string
-		subjects := rapid.SampledFrom([]string{"human:ann", "agent:bob", "human:eve"})
+		subjects := rapid.SampledFrom([]string{ann, bob, eve})
 		ids := rapid.SampledFrom([]string{"m1", "m2", "m3", "m4", "m5"})
 		invocations := rapid.SampledFrom([]string{"i1", "i2", "i3"})
 
@@ -414,7 +414,7 @@ func TestAnyHistoryKeepsWhatMustHold(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"create": func(t *rapid.T) {
-				event, err := decideCreate(s.state, newCreation("c", "plans", subjects.Draw(t, "owner"), []string{"human:ann", "agent:bob"}))
+				event, err := decideCreate(s.state, newCreation("c", "plans", subjects.Draw(t, "owner"), []string{ann, bob}))
 				if err == nil && event != nil {
 					s.follow(event)
 				}
@@ -460,10 +460,31 @@ func TestAnyHistoryKeepsWhatMustHold(t *testing.T) {
 	})
 }
 
+// Writers that race decide on one state, and each follows its own event.
+func TestTwoFuturesOfOneStateDoNotMix(t *testing.T) {
+	s := started(t)
+	for i := range 3 {
+		s.must(decideAppend(s.state, saying(t, ann, fmt.Sprint("m", i), "hello")))
+	}
+	future := func(id string, sequence uint64) conversation {
+		event, err := decideAppend(s.state, saying(t, ann, id, "hello"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return evolve(s.state, aggregate.Recorded[*conversationv1.Event]{Event: event, Sequence: sequence, Time: s.now})
+	}
+	one := future("one", 1001)
+	want := document(t, one)
+	future("two", 2002)
+	if got := document(t, one); !maps.Equal(got, want) {
+		t.Fatalf("one future is %q, it was %q", got, want)
+	}
+}
+
 // paged gives a state of of these sizes, as far as pages need it.
 func paged(sizes []uint32) conversation {
 	c := evolve(conversation{}, aggregate.Recorded[*conversationv1.Event]{Sequence: 1, Event: &conversationv1.Event{
-		Event: &conversationv1.Event_ConversationCreated{ConversationCreated: &conversationv1.ConversationCreated{Owner: "human:ann"}},
+		Event: &conversationv1.Event_ConversationCreated{ConversationCreated: &conversationv1.ConversationCreated{Owner: ann}},
 	}})
 	for i, size := range sizes {
 		c.Head++
@@ -511,7 +532,8 @@ func turn(t rapid.TB, c conversation, l listing) []int64 {
 
 func TestPagingShowsEveryPositionOnceBothWays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		sizes := rapid.SliceOfN(rapid.SampledFrom([]uint32{100, 1 << 18, 1 << 19, 3 << 20}), 0, 300).Draw(t, "sizes")
+		n := rapid.IntRange(0, 3*runLength).Draw(t, "messages")
+		sizes := rapid.SliceOfN(rapid.SampledFrom([]uint32{100, 100, 1 << 18, 1 << 19, 3 << 20}), n, n).Draw(t, "sizes")
 		size := rapid.Int64Range(1, 150).Draw(t, "page size")
 		c := paged(sizes)
 		var want []int64
@@ -572,7 +594,7 @@ func TestACursorOutsideOfWhatExistsIsUnavailable(t *testing.T) {
 
 func TestTheSizeOfAMessageIsThatOfItsEvent(t *testing.T) {
 	s := started(t)
-	event := s.must(decideAppend(s.state, saying(t, "human:ann", "m1", "hello")))
+	event := s.must(decideAppend(s.state, saying(t, ann, "m1", "hello")))
 	if at, _ := s.state.place(1); int(at.Bytes) != proto.Size(event) {
 		t.Fatalf("place %+v, the event has %d bytes", at, proto.Size(event))
 	}

@@ -39,21 +39,27 @@ func compilePattern(text string) (pattern, error) {
 	return p, nil
 }
 
+// match never matches a name with an empty segment: none is an operation.
 func (p pattern) match(name string) bool {
 	for i, segment := range p.segments {
 		head, tail, more := strings.Cut(name, "/")
-		if !matchSegment(segment, head) {
+		if head == "" || !matchSegment(segment, head) {
 			return false
 		}
 		if i == len(p.segments)-1 {
-			return more == p.rest && (!more || tail != "")
+			return more == p.rest && (!more || wholeSegments(tail))
 		}
 		if !more {
 			return false
 		}
 		name = tail
 	}
-	return p.rest && name != ""
+	return p.rest && wholeSegments(name)
+}
+
+// wholeSegments says that no segment is empty.
+func wholeSegments(name string) bool {
+	return name != "" && name[0] != '/' && name[len(name)-1] != '/' && !strings.Contains(name, "//")
 }
 
 // matchSegment matches `*` by going back to the last one seen, which bounds the

@@ -178,7 +178,7 @@ func (s *server) query(ctx context.Context, who identity.Caller, o *Operation, c
 		return invocationToProto(i), nil
 	}
 	output, err := call(ctx, s.driver.peers, o, retryKey(who.Tenant, cmd.ID), cmd.Input)
-	if fault.From(err).Kind() == fault.KindUnavailable {
+	if err != nil && fault.From(err).Kind() == fault.KindUnavailable {
 		return nil, err // the client may retry: a query changes nothing
 	}
 	outcome := outcomeOf(output, err, false)

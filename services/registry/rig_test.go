@@ -1,0 +1,264 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	conversationv1 "weir/gen/conversation/v1"
+	gatev1 "weir/gen/gate/v1"
+	registryv1 "weir/gen/registry/v1"
+	"weir/internal/backend"
+	"weir/internal/fault"
+	"weir/internal/identity"
+	"weir/internal/journal"
+	"weir/internal/meshtest"
+	"weir/internal/serve"
+)
+
+// rig is a registry over real servers, with a gate and a target that the test
+// steers and looks into.
+type rig struct {
+	t        *testing.T
+	nats     *meshtest.NATS
+	redis    *meshtest.Redis
+	issuer   *meshtest.Issuer
+	gate     *steeredGate
+	target   *recordingTarget
+	peers    string
+	registry *meshtest.Service
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{t: t, nats: meshtest.StartNATS(t), redis: meshtest.StartRedis(t), issuer: meshtest.NewIssuer(t)}
+	log := slog.New(slog.NewJSONHandler(io.Discard, nil))
+	events, err := journal.Open(t.Context(), r.nats.Connect(), "gate", 1, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.gate = &steeredGate{t: t, events: events, verdict: gatev1.Verdict_VERDICT_ASK, states: map[string]fault.Reason{}}
+	r.target = &recordingTarget{effects: map[string]int{}}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	gatev1.RegisterGateServiceServer(s, r.gate)
+	conversationv1.RegisterMessageServiceServer(s, r.target)
+	go func() { _ = s.Serve(listener) }()
+	t.Cleanup(s.Stop)
+	r.peers = listener.Addr().String()
+	r.registry = r.start()
+	return r
+}
+
+func (r *rig) start() *meshtest.Service {
+	return r.issuer.Serve(func(ctx context.Context, c serve.Config) error {
+		return Run(ctx, Config{
+			Serve: c, Gate: r.peers, Conversation: r.peers,
+			Stores: backend.Config{NATS: r.nats.URL(), Redis: r.redis.URL(), Replicas: 1},
+		})
+	}, identity.Caller{Tenant: identity.AnyTenant, Subject: "service:registry", Scopes: []string{"gate.check"}})
+}
+
+var (
+	alice = identity.Caller{Tenant: "acme", Subject: "agent:alice", Scopes: []string{"operation.invoke"}}
+	bob   = identity.Caller{Tenant: "acme", Subject: "agent:bob", Scopes: []string{"operation.invoke"}}
+)
+
+func (r *rig) operations(c identity.Caller) registryv1.OperationServiceClient {
+	return registryv1.NewOperationServiceClient(r.issuer.Dial(r.registry.Addr, c))
+}
+
+// say invokes conversation/say.
+func say(id, text string) *registryv1.InvokeRequest {
+	input := fmt.Sprintf(`{"conversation_id":"c1","to":["agent:bob"],"parts":[{"text":%q}]}`, text)
+	return &registryv1.InvokeRequest{InvocationId: id, Operation: "conversation/say", InputJson: &input}
+}
+
+func (r *rig) invoke(in *registryv1.InvokeRequest) *registryv1.Invocation {
+	r.t.Helper()
+	out, err := r.operations(alice).Invoke(r.t.Context(), in)
+	if err != nil {
+		r.t.Fatalf("invoke: %v", err)
+	}
+	return out.GetInvocation()
+}
+
+func (r *rig) state(id string) registryv1.InvocationState {
+	r.t.Helper()
+	out, err := r.operations(alice).GetInvocation(r.t.Context(), &registryv1.GetInvocationRequest{InvocationId: id})
+	if err != nil {
+		r.t.Fatalf("get: %v", err)
+	}
+	return out.GetInvocation().GetState()
+}
+
+func (r *rig) waitState(id string, want registryv1.InvocationState) {
+	r.t.Helper()
+	meshtest.Eventually(r.t, fmt.Sprintf("%s is %v", id, want), func() bool { return r.state(id) == want })
+}
+
+// steeredGate is a gate whose answers the test sets. It keeps one approval for
+// each request, as the real one does.
+type steeredGate struct {
+	gatev1.UnimplementedGateServiceServer
+	t      *testing.T
+	events *journal.Journal
+
+	mu      sync.Mutex
+	verdict gatev1.Verdict
+	hidden  bool
+	down    bool
+	checks  int
+	// states says how redeeming an approval is refused; empty lets it through.
+	states map[string]fault.Reason
+}
+
+func (g *steeredGate) steer(change func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	change()
+}
+
+func (g *steeredGate) Check(_ context.Context, in *gatev1.CheckRequest) (*gatev1.CheckResponse, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.down {
+		return nil, fault.New(fault.JournalUnavailable, "down")
+	}
+	g.checks++
+	out := &gatev1.CheckResponse{Verdict: g.verdict, Reason: "TEST"}
+	if g.verdict == gatev1.Verdict_VERDICT_ASK {
+		out.ApprovalId = "approval-" + in.GetRequestId()
+		if _, ok := g.states[out.ApprovalId]; !ok {
+			g.states[out.ApprovalId] = fault.ApprovalPending
+		}
+	}
+	return out, nil
+}
+
+func (g *steeredGate) MatchGrants(_ context.Context, in *gatev1.MatchGrantsRequest) (*gatev1.MatchGrantsResponse, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.hidden {
+		return &gatev1.MatchGrantsResponse{}, nil
+	}
+	return &gatev1.MatchGrantsResponse{Granted: in.GetOperations()}, nil
+}
+
+func (g *steeredGate) Redeem(_ context.Context, in *gatev1.RedeemRequest) (*gatev1.RedeemResponse, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.down {
+		return nil, fault.New(fault.JournalUnavailable, "down")
+	}
+	if reason := g.states[in.GetApprovalId()]; reason != "" {
+		return nil, fault.New(reason, "refused").With("note", "a note")
+	}
+	return &gatev1.RedeemResponse{}, nil
+}
+
+// decide sets how an approval stands and says so in an event, as the gate does.
+func (g *steeredGate) decide(request string, refusal fault.Reason) {
+	g.t.Helper()
+	g.steer(func() { g.states["approval-"+request] = refusal })
+	g.announce(request)
+}
+
+func (g *steeredGate) announce(request string) {
+	g.t.Helper()
+	event := &gatev1.Event{Actor: "human:carol", Event: &gatev1.Event_ApprovalDecided{ApprovalDecided: &gatev1.ApprovalDecided{
+		ApprovalId: "approval-" + request, RequestId: request,
+	}}}
+	data, err := proto.Marshal(event)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	key := journal.Key{Tenant: "acme", Kind: "approval", ID: "approval-" + request}
+	last, err := g.events.Replay(g.t.Context(), key, 0, func(journal.Event) error { return nil })
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	_, err = g.events.Append(g.t.Context(), journal.Event{
+		ID: fmt.Sprintf("%s-%d", request, last), Type: "weir.gate.v1.ApprovalDecided", Key: key, Time: time.Now().UTC(), Data: data,
+	}, last)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// recordingTarget counts what was really done, by the key of the retry.
+type recordingTarget struct {
+	conversationv1.UnimplementedMessageServiceServer
+	mu      sync.Mutex
+	calls   int
+	effects map[string]int
+	authors []string
+	refuse  error
+	block   chan struct{}
+	// mute makes it act and then answer with an error, as a lost answer does.
+	mute bool
+}
+
+func (r *recordingTarget) steer(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
+}
+
+func (r *recordingTarget) AppendMessage(ctx context.Context, in *conversationv1.AppendMessageRequest) (*conversationv1.AppendMessageResponse, error) {
+	r.mu.Lock()
+	block := r.block
+	r.calls++
+	r.mu.Unlock()
+	if block != nil {
+		select {
+		case <-block:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.refuse != nil {
+		return nil, r.refuse
+	}
+	r.effects[in.GetMessageId()]++
+	if r.mute {
+		return nil, fault.New(fault.JournalUnavailable, "the answer is lost")
+	}
+	return &conversationv1.AppendMessageResponse{Message: &conversationv1.Message{
+		ConversationId: in.GetConversationId(), MessageId: in.GetMessageId(), Position: 1, Author: "agent:alice",
+		Parts: in.GetParts(), To: in.GetTo(),
+	}}, nil
+}
+
+func (r *recordingTarget) ListMessages(context.Context, *conversationv1.ListMessagesRequest) (*conversationv1.ListMessagesResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls++
+	return &conversationv1.ListMessagesResponse{}, r.refuse
+}
+
+// messages gives the ids of what was done, sorted; done twice is not seen here
+// but in calls, since the id is what makes a retry harmless.
+func (r *recordingTarget) messages() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ids := make([]string, 0, len(r.effects))
+	for id := range r.effects {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
