@@ -38,6 +38,7 @@ type Loop[S any, E proto.Message] struct {
 	// loses, and no refusal is given from them unverified.
 	memory *otter.Cache[journal.Key, Snapshot[S]]
 	turns  turns
+	saving saving
 	// Now is the clock. Tests set it before first use.
 	Now func() time.Time
 }
@@ -47,6 +48,9 @@ type Loop[S any, E proto.Message] struct {
 type Snapshot[S any] struct {
 	State   S
 	Version uint64
+	// tail is how many events this process has followed since it knew the
+	// aggregate to have a snapshot in the journal.
+	tail int
 }
 
 // Exists says whether the aggregate has any event.
@@ -65,8 +69,9 @@ func New[S any, E proto.Message](kind Kind[S, E], j *journal.Journal, h *hot.Sto
 				return uint32(min(kind.Codec.Size(s.State)+stateOverhead, memoryBytes))
 			},
 		}),
-		turns: newTurns(),
-		Now:   time.Now,
+		turns:  newTurns(),
+		saving: newSaving(),
+		Now:    time.Now,
 	}
 }
 
@@ -156,13 +161,14 @@ func (l *Loop[S, E]) append(ctx context.Context, key journal.Key, current Snapsh
 		return Snapshot[S]{}, err
 	}
 	next := l.evolve(current, Recorded[E]{Event: event, ID: record.ID, Time: now, Sequence: sequence})
+	next = l.keep(ctx, key, next)
 	l.remember(key, next)
 	l.refresh(context.WithoutCancel(ctx), key, current.Version, next, event)
 	return next, nil
 }
 
 func (l *Loop[S, E]) evolve(current Snapshot[S], event Recorded[E]) Snapshot[S] {
-	return Snapshot[S]{State: l.kind.Evolve(current.State, event), Version: event.Sequence}
+	return Snapshot[S]{State: l.kind.Evolve(current.State, event), Version: event.Sequence, tail: current.tail + 1}
 }
 
 // refresh shows in Redis what one event changed. What fails here, the projector
@@ -238,6 +244,9 @@ func (l *Loop[S, E]) fromJournal(ctx context.Context, key journal.Key) (Snapshot
 
 // catchUp follows the journal from a state that was true once to the newest one.
 func (l *Loop[S, E]) catchUp(ctx context.Context, key journal.Key, s Snapshot[S]) (Snapshot[S], error) {
+	if !s.Exists() {
+		s = l.kept(ctx, key)
+	}
 	_, err := l.journal.Replay(ctx, key, s.Version, func(e journal.Event) error {
 		event, err := Decode[E](e)
 		if err != nil {
@@ -250,6 +259,7 @@ func (l *Loop[S, E]) catchUp(ctx context.Context, key journal.Key, s Snapshot[S]
 		return Snapshot[S]{}, err
 	}
 	if s.Exists() {
+		s = l.keep(ctx, key, s)
 		l.remember(key, s)
 	}
 	return s, nil

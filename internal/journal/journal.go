@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -46,6 +47,9 @@ type Journal struct {
 	handle   jetstream.Stream
 	replicas int
 	log      *slog.Logger
+
+	bucketMu  sync.Mutex
+	snapshots jetstream.KeyValue // nil until it is needed
 }
 
 // Connect opens the connection that a service's journal and consumers share.
