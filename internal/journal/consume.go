@@ -93,7 +93,8 @@ func (c *Consumer) run(ctx context.Context, handle Handler) error {
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, messages.Stop)
+	// What the client holds already still comes, so that handle gives it back.
+	stop := context.AfterFunc(ctx, messages.Drain)
 	defer stop()
 	defer messages.Stop()
 
@@ -128,6 +129,7 @@ func (c *Consumer) run(ctx context.Context, handle Handler) error {
 
 func (c *Consumer) handle(ctx context.Context, msg jetstream.Msg, handle Handler) {
 	if ctx.Err() != nil {
+		_ = msg.Nak()
 		return
 	}
 	event, err := fromMessage(msg)
@@ -139,7 +141,8 @@ func (c *Consumer) handle(ctx context.Context, msg jetstream.Msg, handle Handler
 		// An ack that is lost brings the event again, which changes nothing.
 		_ = msg.Ack()
 	case ctx.Err() != nil:
-		// Shutting down: somebody gets it after ackWait, or at once from this nak.
+		// Shutting down: another replica, or the next process, gets it at once
+		// and not only after ackWait.
 		_ = msg.Nak()
 	default:
 		delay := retryDelay
@@ -162,8 +165,10 @@ func (c *Consumer) CaughtUp(ctx context.Context, sequence uint64) (bool, error) 
 	if info.AckFloor.Stream >= sequence {
 		return true, nil
 	}
-	// With a filter the floor may stay behind the stream's last event.
-	return info.NumPending == 0 && info.NumAckPending == 0, nil
+	// The floor stays behind where the last events match no filter or were
+	// erased. That nothing is pending is believed only when somebody waits for
+	// more: a consumer that is only just being created shows zeros too.
+	return info.NumWaiting > 0 && info.NumPending == 0 && info.NumAckPending == 0, nil
 }
 
 // RemoveOthers deletes the durable consumers of the stream that share a prefix

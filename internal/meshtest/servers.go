@@ -4,20 +4,13 @@
 package meshtest
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/redis/go-redis/v9"
 
 	"weir/internal/journal"
 )
@@ -92,83 +85,6 @@ func Connect(t testing.TB, url string) *nats.Conn {
 	t.Cleanup(nc.Close)
 	Eventually(t, "nats is connected", nc.IsConnected)
 	return nc
-}
-
-// Redis is a redis-server process that can be killed and started again on the
-// same port and data.
-type Redis struct {
-	t    testing.TB
-	dir  string
-	port int
-	cmd  *exec.Cmd
-	exit chan error
-}
-
-// StartRedis starts a redis-server process that lives as long as the test.
-func StartRedis(t testing.TB) *Redis {
-	t.Helper()
-	r := &Redis{t: t, dir: t.TempDir(), port: freePort(t)}
-	r.Start()
-	t.Cleanup(r.Kill)
-	return r
-}
-
-// Start starts the server, again where it was.
-func (r *Redis) Start() {
-	r.t.Helper()
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		r.t.Fatal("redis-server is not installed; type: apt-get install -y redis-server")
-	}
-	log, err := os.Create(filepath.Join(r.dir, "redis.log"))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer func() { _ = log.Close() }()
-	r.cmd = exec.Command(path, "--port", strconv.Itoa(r.port), "--bind", "127.0.0.1",
-		"--dir", r.dir, "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction")
-	r.cmd.Stdout, r.cmd.Stderr = log, log
-	dieWithParent(r.cmd)
-	if err := r.cmd.Start(); err != nil {
-		r.t.Fatalf("redis-server: %v", err)
-	}
-	r.exit = make(chan error, 1)
-	go func(cmd *exec.Cmd, exit chan<- error) { exit <- cmd.Wait() }(r.cmd, r.exit)
-	client := r.Client()
-	defer func() { _ = client.Close() }()
-	Eventually(r.t, "redis-server answers", func() bool {
-		return client.Ping(context.Background()).Err() == nil
-	})
-}
-
-// Kill ends the server without warning. Killing it twice is fine.
-func (r *Redis) Kill() {
-	if r.cmd == nil {
-		return
-	}
-	if err := r.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		r.t.Errorf("kill redis-server: %v", err)
-	}
-	<-r.exit
-	r.cmd = nil
-}
-
-// URL is where it listens.
-func (r *Redis) URL() string { return fmt.Sprintf("redis://127.0.0.1:%d", r.port) }
-
-// Client opens a connection of the test's own.
-func (r *Redis) Client() *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", r.port), DialTimeout: time.Second})
-}
-
-// Flush empties the server.
-func (r *Redis) Flush() {
-	r.t.Helper()
-	client := r.Client()
-	defer func() { _ = client.Close() }()
-	if err := client.FlushAll(context.Background()).Err(); err != nil {
-		r.t.Fatalf("flush redis: %v", err)
-	}
 }
 
 // Eventually waits for a condition, and fails the test when it does not come

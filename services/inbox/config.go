@@ -49,7 +49,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	defer b.Close()
 
-	inboxes := aggregate.New(inboxKind(), b.Journal, b.Hot, b.Log)
+	inboxes := newInboxLoop(b)
 	dispatches := aggregate.New(dispatchKind(), b.Journal, b.Hot, b.Log)
 	consumer, err := b.Consumer("conversation", "inbox-deliveries", "weir.conversation.*.conversation.*")
 	if err != nil {
@@ -70,6 +70,10 @@ func Run(ctx context.Context, cfg Config) error {
 			func(ctx context.Context) error { return sweepLeases(ctx, inboxes) },
 		},
 	})
+}
+
+func newInboxLoop(b *backend.Backend) *inboxLoop {
+	return aggregate.New(inboxKind(), b.Journal, b.Hot, b.Log)
 }
 
 func register(s *grpc.Server, inboxes *inboxServer, dispatches *dispatchServer) {

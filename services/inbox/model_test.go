@@ -292,7 +292,6 @@ func TestAnInboxIsWhatIsOnPaper(t *testing.T) {
 				want(event, err, expected)
 			},
 			"": func(t *rapid.T) {
-				p.check()
 				if !p.state.exists() {
 					return
 				}
@@ -315,5 +314,6 @@ func TestAnInboxIsWhatIsOnPaper(t *testing.T) {
 				}
 			},
 		})
+		p.check()
 	})
 }

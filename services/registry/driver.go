@@ -100,7 +100,7 @@ func (i Invocation) actor(tenant string) identity.Caller {
 
 // check asks the gate. A retry finds the approval that the first one made.
 func (d *driver) check(ctx context.Context, o *Operation, i Invocation) (*step, error) {
-	request := checkRequest(i.ID, o, i.Input, i.InputDigest, i.Conversation)
+	request := checkRequest(i.ID, o, i.Input, i.InputDigest, i.RunningIn)
 	answer, err := d.gate.Check(ctx, request)
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (d *driver) check(ctx context.Context, o *Operation, i Invocation) (*step, 
 	}
 }
 
-func checkRequest(id string, o *Operation, input *string, digest, conversation string) *gatev1.CheckRequest {
+func checkRequest(id string, o *Operation, input *string, digest, runningIn string) *gatev1.CheckRequest {
 	return &gatev1.CheckRequest{
 		RequestId:            id,
 		Operation:            o.Name,
@@ -128,7 +128,7 @@ func checkRequest(id string, o *Operation, input *string, digest, conversation s
 		SpecDigest:           o.Digest,
 		InputJson:            input,
 		InputDigest:          digest,
-		ConversationId:       conversation,
+		ConversationId:       runningIn,
 		TargetConversationId: o.targetOf(input),
 	}
 }

@@ -25,7 +25,8 @@ type Invocation struct {
 	SpecDigest   string
 	Input        *string `json:",omitempty"`
 	InputDigest  string
-	Conversation string `json:",omitempty"`
+	Conversation string `json:",omitempty"` // where the call and its result appear
+	RunningIn    string `json:",omitempty"` // where the caller said that it is
 	Caller       caller
 	ApprovalID   string   `json:",omitempty"`
 	RunID        string   `json:",omitempty"`
@@ -115,6 +116,7 @@ type request struct {
 	Input        *string
 	InputDigest  string
 	Conversation string
+	RunningIn    string
 	Caller       caller
 }
 
@@ -122,7 +124,7 @@ type request struct {
 func decideRequest(i Invocation, cmd request) (*registryv1.Event, error) {
 	if i.State != "" {
 		if i.Operation == cmd.Operation && i.InputDigest == cmd.InputDigest && (i.Input == nil) == (cmd.Input == nil) &&
-			i.Conversation == cmd.Conversation && i.Caller.Subject == cmd.Caller.Subject {
+			i.Conversation == cmd.Conversation && i.RunningIn == cmd.RunningIn && i.Caller.Subject == cmd.Caller.Subject {
 			return nil, nil
 		}
 		return nil, fault.New(fault.IdempotencyMismatch, "invocation %s was asked with another operation, input or conversation", cmd.ID).
@@ -136,6 +138,7 @@ func decideRequest(i Invocation, cmd request) (*registryv1.Event, error) {
 			InputJson:      cmd.Input,
 			InputDigest:    cmd.InputDigest,
 			ConversationId: cmd.Conversation,
+			RunningIn:      cmd.RunningIn,
 			Caller:         cmd.Caller.Subject,
 			Session:        cmd.Caller.Session,
 			Confined:       cmd.Caller.Confined,
@@ -209,6 +212,7 @@ func evolveInvocation(i Invocation, e aggregate.Recorded[*registryv1.Event]) Inv
 			Input:        asked.InputJson,
 			InputDigest:  asked.GetInputDigest(),
 			Conversation: asked.GetConversationId(),
+			RunningIn:    asked.GetRunningIn(),
 			Caller: caller{
 				Subject: asked.GetCaller(), Session: asked.GetSession(), Confined: asked.GetConfined(), OnBehalfOf: asked.GetOnBehalfOf(),
 			},

@@ -142,6 +142,7 @@ func (s *server) Invoke(ctx context.Context, in *registryv1.InvokeRequest) (*reg
 		Input:        input,
 		InputDigest:  strictjson.Digest(canonical),
 		Conversation: in.GetConversationId(),
+		RunningIn:    in.GetConversationId(),
 		Caller: caller{
 			Subject: who.Subject, Session: who.Session, Confined: who.Confined, OnBehalfOf: who.OnBehalfOf,
 		},
@@ -159,7 +160,7 @@ func (s *server) Invoke(ctx context.Context, in *registryv1.InvokeRequest) (*reg
 // asks a person, it gives nothing, and the query goes the way of a mutation.
 func (s *server) query(ctx context.Context, who identity.Caller, o *Operation, cmd request) (*registryv1.Invocation, error) {
 	ctx = identity.ActFor(ctx, who)
-	answer, err := s.gate.Check(ctx, checkRequest(cmd.ID, o, cmd.Input, cmd.InputDigest, cmd.Conversation))
+	answer, err := s.gate.Check(ctx, checkRequest(cmd.ID, o, cmd.Input, cmd.InputDigest, cmd.RunningIn))
 	if err != nil {
 		return nil, err
 	}

@@ -198,18 +198,23 @@ func (*Event_InvocationOutcomeUnknown) isEvent_Event() {}
 // InvocationRequested: an operation was asked for. Everything that running it
 // later takes is here, because the caller may never come back.
 type InvocationRequested struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	InvocationId   string                 `protobuf:"bytes,1,opt,name=invocation_id,json=invocationId,proto3" json:"invocation_id,omitempty"`
-	Operation      string                 `protobuf:"bytes,2,opt,name=operation,proto3" json:"operation,omitempty"`
-	SpecDigest     string                 `protobuf:"bytes,3,opt,name=spec_digest,json=specDigest,proto3" json:"spec_digest,omitempty"`
-	InputJson      *string                `protobuf:"bytes,4,opt,name=input_json,json=inputJson,proto3,oneof" json:"input_json,omitempty"`
-	InputDigest    string                 `protobuf:"bytes,5,opt,name=input_digest,json=inputDigest,proto3" json:"input_digest,omitempty"`
-	ConversationId string                 `protobuf:"bytes,6,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	InvocationId string                 `protobuf:"bytes,1,opt,name=invocation_id,json=invocationId,proto3" json:"invocation_id,omitempty"`
+	Operation    string                 `protobuf:"bytes,2,opt,name=operation,proto3" json:"operation,omitempty"`
+	SpecDigest   string                 `protobuf:"bytes,3,opt,name=spec_digest,json=specDigest,proto3" json:"spec_digest,omitempty"`
+	InputJson    *string                `protobuf:"bytes,4,opt,name=input_json,json=inputJson,proto3,oneof" json:"input_json,omitempty"`
+	InputDigest  string                 `protobuf:"bytes,5,opt,name=input_digest,json=inputDigest,proto3" json:"input_digest,omitempty"`
+	// Conversation_id is the conversation in which the call and its result appear.
+	ConversationId string `protobuf:"bytes,6,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
 	// Caller is who asked, as the credential said then.
-	Caller        string   `protobuf:"bytes,7,opt,name=caller,proto3" json:"caller,omitempty"`
-	Session       string   `protobuf:"bytes,8,opt,name=session,proto3" json:"session,omitempty"`
-	Confined      bool     `protobuf:"varint,9,opt,name=confined,proto3" json:"confined,omitempty"`
-	OnBehalfOf    []string `protobuf:"bytes,10,rep,name=on_behalf_of,json=onBehalfOf,proto3" json:"on_behalf_of,omitempty"`
+	Caller     string   `protobuf:"bytes,7,opt,name=caller,proto3" json:"caller,omitempty"`
+	Session    string   `protobuf:"bytes,8,opt,name=session,proto3" json:"session,omitempty"`
+	Confined   bool     `protobuf:"varint,9,opt,name=confined,proto3" json:"confined,omitempty"`
+	OnBehalfOf []string `protobuf:"bytes,10,rep,name=on_behalf_of,json=onBehalfOf,proto3" json:"on_behalf_of,omitempty"`
+	// Running_in is the conversation that the caller said it is running in. Unset
+	// when it named none, and conversation_id is the one that the operation acts
+	// on.
+	RunningIn     string `protobuf:"bytes,11,opt,name=running_in,json=runningIn,proto3" json:"running_in,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -312,6 +317,13 @@ func (x *InvocationRequested) GetOnBehalfOf() []string {
 		return x.OnBehalfOf
 	}
 	return nil
+}
+
+func (x *InvocationRequested) GetRunningIn() string {
+	if x != nil {
+		return x.RunningIn
+	}
+	return ""
 }
 
 // InvocationAwaitingApproval: the gate asked a person.
@@ -707,7 +719,7 @@ const file_weir_registry_v1_events_proto_rawDesc = "" +
 	"\x11invocation_failed\x18\x06 \x01(\v2\".weir.registry.v1.InvocationFailedH\x00R\x10invocationFailed\x12T\n" +
 	"\x12invocation_refused\x18\a \x01(\v2#.weir.registry.v1.InvocationRefusedH\x00R\x11invocationRefused\x12j\n" +
 	"\x1ainvocation_outcome_unknown\x18\b \x01(\v2*.weir.registry.v1.InvocationOutcomeUnknownH\x00R\x18invocationOutcomeUnknownB\a\n" +
-	"\x05event\"\xe8\x02\n" +
+	"\x05event\"\x87\x03\n" +
 	"\x13InvocationRequested\x12#\n" +
 	"\rinvocation_id\x18\x01 \x01(\tR\finvocationId\x12\x1c\n" +
 	"\toperation\x18\x02 \x01(\tR\toperation\x12\x1f\n" +
@@ -722,7 +734,9 @@ const file_weir_registry_v1_events_proto_rawDesc = "" +
 	"\bconfined\x18\t \x01(\bR\bconfined\x12 \n" +
 	"\fon_behalf_of\x18\n" +
 	" \x03(\tR\n" +
-	"onBehalfOfB\r\n" +
+	"onBehalfOf\x12\x1d\n" +
+	"\n" +
+	"running_in\x18\v \x01(\tR\trunningInB\r\n" +
 	"\v_input_json\"\x8b\x01\n" +
 	"\x1aInvocationAwaitingApproval\x12#\n" +
 	"\rinvocation_id\x18\x01 \x01(\tR\finvocationId\x12\x1f\n" +

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"weir/internal/backend"
+	"weir/internal/identity"
+	"weir/internal/journal"
+	"weir/internal/serve"
+)
+
+const (
+	// tenant owns everything that is measured.
+	tenant   = "acme"
+	audience = "weir"
+	tokenTTL = 24 * time.Hour
+	// settleLimit is how long projectors may take to catch up with a slice.
+	settleLimit = time.Minute
+	// notableLag is how far behind a projector is worth telling.
+	notableLag = 20 * time.Millisecond
+)
+
+// mesh is real servers, and those of weir's services that the rows ask for, in
+// this process.
+type mesh struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	dir    string
+	nats   *process
+	redis  *process
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	signer *identity.Signer
+	log    *slog.Logger
+
+	running  sync.WaitGroup
+	services map[string]string // name → address
+	conns    []*grpc.ClientConn
+	closers  []func()
+
+	// What several rows work on.
+	ledgers *ledgers
+	inboxes *inboxes
+	talks   *talks
+}
+
+func startMesh(ctx context.Context, parent string, sync bool) (*mesh, error) {
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(parent, "bench-")
+	if err != nil {
+		return nil, err
+	}
+	m := &mesh{dir: dir, services: make(map[string]string)}
+	m.ctx, m.cancel = context.WithCancelCause(ctx)
+	if err := m.start(sync); err != nil {
+		m.stop()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *mesh) start(sync bool) error {
+	var err error
+	if m.redis, err = startRedis(m.ctx, m.dir); err != nil {
+		return err
+	}
+	if m.nats, err = startNATS(m.ctx, filepath.Join(m.dir, "nats"), sync); err != nil {
+		return err
+	}
+	if m.nc, err = journal.Connect(m.nats.url, "bench"); err != nil {
+		return err
+	}
+	if m.js, err = jetstream.New(m.nc); err != nil {
+		return err
+	}
+	if m.signer, err = identity.NewSigner(); err != nil {
+		return err
+	}
+	if err := m.signer.WriteJWKS(m.keys()); err != nil {
+		return err
+	}
+	// The services log as they do in production, a line for every call.
+	log, err := os.Create(filepath.Join(m.dir, "weir.log"))
+	if err != nil {
+		return err
+	}
+	m.closers = append(m.closers, func() { _ = log.Close() })
+	m.log = slog.New(slog.NewJSONHandler(log, nil))
+	return nil
+}
+
+func (m *mesh) keys() string { return filepath.Join(m.dir, "jwks.json") }
+
+func (m *mesh) stores() backend.Config {
+	return backend.Config{NATS: m.nats.url, Redis: m.redis.url, Replicas: 1}
+}
+
+// stop ends everything and removes its data.
+func (m *mesh) stop() {
+	for _, conn := range m.conns {
+		_ = conn.Close()
+	}
+	m.cancel(nil)
+	m.running.Wait()
+	for _, closer := range m.closers {
+		closer()
+	}
+	if m.nc != nil {
+		m.nc.Close()
+	}
+	for _, p := range []*process{m.nats, m.redis} {
+		if p != nil {
+			p.stop()
+		}
+	}
+	_ = os.RemoveAll(m.dir)
+}
+
+// explain puts the failure of a service in the place of what it led to.
+func (m *mesh) explain(err error) error {
+	if cause := context.Cause(m.ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// background runs something beside the measurements until the mesh stops.
+func (m *mesh) background(what string, run func(context.Context) error) {
+	m.running.Go(func() {
+		if err := run(m.ctx); err != nil && m.ctx.Err() == nil {
+			m.cancel(fmt.Errorf("%s: %w", what, err))
+		}
+	})
+}
+
+// service starts one of weir's services, unless it runs already, and gives a
+// connection on which calls are made by caller, the zero one for nobody.
+func (m *mesh) service(name string, caller identity.Caller, run func(context.Context, serve.Config) error) (*grpc.ClientConn, error) {
+	address, ok := m.services[name]
+	if !ok {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		address = listener.Addr().String()
+		m.services[name] = address
+		m.background(name, func(ctx context.Context) error {
+			return run(ctx, serve.Config{Listener: listener, JWKS: m.keys(), Audience: audience, Logger: m.log})
+		})
+		if err := m.healthy(address); err != nil {
+			return nil, m.explain(fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	if caller.Subject == "" {
+		return m.dial(address)
+	}
+	token, err := m.signer.Issue(caller, audience, tokenTTL)
+	if err != nil {
+		return nil, err
+	}
+	return m.dial(address, grpc.WithPerRPCCredentials(bearer("Bearer "+token)))
+}
+
+func (m *mesh) healthy(address string) error {
+	conn, err := m.dial(address)
+	if err != nil {
+		return err
+	}
+	health := healthpb.NewHealthClient(conn)
+	return eventually(m.ctx, "it is healthy", func() bool {
+		answer, err := health.Check(m.ctx, &healthpb.HealthCheckRequest{})
+		return err == nil && answer.GetStatus() == healthpb.HealthCheckResponse_SERVING
+	})
+}
+
+// dial opens a connection with a plain client: it is the servers that are
+// measured, and every RPC row pays for the same client.
+func (m *mesh) dial(address string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient(address, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		return nil, err
+	}
+	m.conns = append(m.conns, conn)
+	return conn, nil
+}
+
+// bearer sends the same token with every call.
+type bearer string
+
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": string(b)}, nil
+}
+
+func (bearer) RequireTransportSecurity() bool { return false }
+
+// settle waits until every durable consumer has handled all events, and says
+// for how long.
+func (m *mesh) settle() (time.Duration, error) {
+	started := time.Now()
+	ctx, cancel := context.WithTimeout(m.ctx, settleLimit)
+	defer cancel()
+	for {
+		behind, err := m.behind(ctx)
+		if err != nil {
+			return 0, m.explain(fmt.Errorf("waiting for projectors: %w", err))
+		}
+		if !behind {
+			return time.Since(started), nil
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+func (m *mesh) behind(ctx context.Context) (bool, error) {
+	streams := m.js.ListStreams(ctx)
+	for stream := range streams.Info() {
+		handle, err := m.js.Stream(ctx, stream.Config.Name)
+		if err != nil {
+			return false, err
+		}
+		consumers := handle.ListConsumers(ctx)
+		for c := range consumers.Info() {
+			if strings.TrimSpace(c.Config.Durable) != "" && (c.NumPending > 0 || c.NumAckPending > 0) {
+				return true, nil
+			}
+		}
+		if err := consumers.Err(); err != nil {
+			return false, err
+		}
+	}
+	return false, streams.Err()
+}
+
+func (m *mesh) cpu() cpuTimes {
+	return cpuTimes{bench: cpuOf(os.Getpid()), nats: cpuOf(m.nats.cmd.Process.Pid), redis: cpuOf(m.redis.cmd.Process.Pid)}
+}

@@ -1,0 +1,882 @@
+package inbox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	conversationv1 "weir/gen/conversation/v1"
+	inboxv1 "weir/gen/inbox/v1"
+	"weir/internal/backend"
+	"weir/internal/fault"
+	"weir/internal/identity"
+	"weir/internal/journal"
+	"weir/internal/meshtest"
+	"weir/internal/serve"
+)
+
+var (
+	// worker and sender stand for services of a tenant, bob and eve for agents.
+	worker = identity.Caller{Tenant: "acme", Subject: "service:worker", Scopes: []string{"dispatch.write", "inbox.claim", "inbox.enqueue", "inbox.operate"}}
+	sender = identity.Caller{Tenant: "acme", Subject: "service:sender", Scopes: []string{"inbox.enqueue"}}
+	bob    = identity.Caller{Tenant: "acme", Subject: "agent:bob", Scopes: []string{"inbox.claim"}}
+	eve    = identity.Caller{Tenant: "acme", Subject: "agent:eve", Scopes: []string{"inbox.claim"}}
+	alien  = identity.Caller{Tenant: "other", Subject: "service:worker", Scopes: worker.Scopes}
+)
+
+// rig is the service over real servers.
+type rig struct {
+	t      *testing.T
+	nats   *meshtest.NATS
+	redis  *meshtest.Redis
+	issuer *meshtest.Issuer
+	inbox  *meshtest.Service
+}
+
+func newRig(t *testing.T) *rig {
+	t.Parallel() // the tests wait more than they work
+	r := &rig{t: t, nats: meshtest.StartNATS(t), redis: meshtest.StartRedis(t), issuer: meshtest.NewIssuer(t)}
+	r.inbox = r.start()
+	return r
+}
+
+// start runs one more replica.
+func (r *rig) start() *meshtest.Service {
+	r.t.Helper()
+	return r.issuer.Serve(func(ctx context.Context, c serve.Config) error {
+		return Run(ctx, Config{
+			Serve: c, Limit: 60,
+			Stores: backend.Config{NATS: r.nats.URL(), Redis: r.redis.URL(), Replicas: 1},
+		})
+	}, identity.Caller{})
+}
+
+// client calls a replica as somebody.
+type client struct {
+	t *testing.T
+	inboxv1.InboxServiceClient
+	inboxv1.DispatchServiceClient
+}
+
+func (r *rig) at(s *meshtest.Service, c identity.Caller) client {
+	r.t.Helper()
+	conn := r.issuer.Dial(s.Addr, c)
+	return client{r.t, inboxv1.NewInboxServiceClient(conn), inboxv1.NewDispatchServiceClient(conn)}
+}
+
+func (r *rig) as(c identity.Caller) client {
+	r.t.Helper()
+	return r.at(r.inbox, c)
+}
+
+func (c client) enqueue(goal, id string) *inboxv1.EnqueueResponse {
+	c.t.Helper()
+	out, err := c.Enqueue(c.t.Context(), &inboxv1.EnqueueRequest{Goal: goal, MessageId: id, Body: "body of " + id})
+	if err != nil {
+		c.t.Fatalf("enqueue %s in %s: %v", id, goal, err)
+	}
+	return out
+}
+
+func (c client) claim(goal, request string, most int32, lease time.Duration) *inboxv1.ClaimResponse {
+	c.t.Helper()
+	out, err := c.Claim(c.t.Context(), &inboxv1.ClaimRequest{Goal: goal, RequestId: request, Max: most, Lease: durationpb.New(lease)})
+	if err != nil {
+		c.t.Fatalf("claim %s of %s: %v", request, goal, err)
+	}
+	return out
+}
+
+func (c client) done(goal, token string, ids ...string) error {
+	_, err := c.Done(c.t.Context(), &inboxv1.DoneRequest{Goal: goal, ClaimToken: token, MessageIds: ids})
+	return err
+}
+
+func (c client) mustDone(goal, token string, ids ...string) {
+	c.t.Helper()
+	if err := c.done(goal, token, ids...); err != nil {
+		c.t.Fatalf("done %v in %s: %v", ids, goal, err)
+	}
+}
+
+func (c client) inbox(goal string) *inboxv1.Inbox {
+	c.t.Helper()
+	out, err := c.GetInbox(c.t.Context(), &inboxv1.GetInboxRequest{Goal: goal})
+	if err != nil {
+		c.t.Fatalf("get inbox %s: %v", goal, err)
+	}
+	return out.GetInbox()
+}
+
+func (c client) peek(goal string) []*inboxv1.Message {
+	c.t.Helper()
+	out, err := c.Peek(c.t.Context(), &inboxv1.PeekRequest{Goal: goal, Max: 100})
+	if err != nil {
+		c.t.Fatalf("peek into %s: %v", goal, err)
+	}
+	return out.GetMessages()
+}
+
+func messageIDs(messages []*inboxv1.Message) []string {
+	var out []string
+	for _, m := range messages {
+		out = append(out, m.GetMessageId())
+	}
+	return out
+}
+
+func wantIDs(t *testing.T, messages []*inboxv1.Message, ids ...string) {
+	t.Helper()
+	if got := messageIDs(messages); !slices.Equal(got, ids) {
+		t.Fatalf("messages %v, want %v", got, ids)
+	}
+}
+
+func wantReason(t *testing.T, err error, reason fault.Reason) {
+	t.Helper()
+	if !fault.Is(err, reason) {
+		t.Fatalf("got %v, want %s", err, reason)
+	}
+}
+
+func TestAMessageIsEnqueuedClaimedAndDone(t *testing.T) {
+	r := newRig(t)
+	from, to := r.as(sender), r.as(bob)
+	out, err := from.Enqueue(t.Context(), &inboxv1.EnqueueRequest{
+		Goal: "bob", MessageId: "m", Body: "héllo\x00", Priority: 3, CorrelationId: "c",
+	})
+	if err != nil || out.GetState() != inboxv1.MessageState_MESSAGE_STATE_PENDING || out.GetDepth() != 1 {
+		t.Fatalf("enqueue: %v, %v", out, err)
+	}
+	claimed := to.claim("bob", "1", 10, time.Minute)
+	wantIDs(t, claimed.GetMessages(), "m")
+	m := claimed.GetMessages()[0]
+	if m.GetBody() != "héllo\x00" || m.GetSender() != sender.Subject || m.GetPriority() != 3 || m.GetCorrelationId() != "c" ||
+		m.GetClaimant() != bob.Subject || m.GetDeliveries() != 1 || m.GetReclaimed() ||
+		m.GetState() != inboxv1.MessageState_MESSAGE_STATE_CLAIMED || m.GetEnqueueTime() == nil {
+		t.Fatalf("claimed %v", m)
+	}
+	if left := time.Until(m.GetLeaseExpireTime().AsTime()); left < 50*time.Second || left > time.Minute {
+		t.Fatalf("the lease lasts %v more, want about a minute", left)
+	}
+	to.mustDone("bob", claimed.GetClaimToken(), "m")
+	if in := to.inbox("bob"); in.GetDepth() != 0 || in.GetLimit() != 60 || in.GetUpdateTime() == nil {
+		t.Fatalf("the inbox is %v after the end", in)
+	}
+	if again := to.claim("bob", "2", 10, time.Minute); len(again.GetMessages()) != 0 || again.GetClaimToken() != "" {
+		t.Fatalf("a finished message came again: %v", again)
+	}
+}
+
+func TestAStaleTokenChangesNothing(t *testing.T) {
+	r := newRig(t)
+	w := r.as(worker)
+	w.enqueue("build", "a")
+	w.enqueue("build", "b")
+	old := w.claim("build", "1", 1, time.Minute)
+	if _, err := w.Release(t.Context(), &inboxv1.ReleaseRequest{Goal: "build", ClaimToken: old.GetClaimToken(), MessageIds: []string{"a"}}); err != nil {
+		t.Fatal(err)
+	}
+	held := w.claim("build", "2", 2, time.Minute)
+	before := w.peek("build")
+	ids := []string{"a", "b"}
+	for _, token := range []string{old.GetClaimToken(), "guess", held.GetClaimToken() + "x"} {
+		wantReason(t, w.done("build", token, ids...), fault.StaleClaim)
+		_, err := w.Extend(t.Context(), &inboxv1.ExtendRequest{Goal: "build", ClaimToken: token, MessageIds: ids, Lease: durationpb.New(time.Hour)})
+		wantReason(t, err, fault.StaleClaim)
+		_, err = w.Release(t.Context(), &inboxv1.ReleaseRequest{Goal: "build", ClaimToken: token, MessageIds: ids})
+		wantReason(t, err, fault.StaleClaim)
+	}
+	for i, m := range w.peek("build") {
+		if !proto.Equal(m, before[i]) {
+			t.Fatalf("a stale token made %v of %v", m, before[i])
+		}
+	}
+	extended, err := w.Extend(t.Context(), &inboxv1.ExtendRequest{Goal: "build", ClaimToken: held.GetClaimToken(), MessageIds: ids, Lease: durationpb.New(time.Hour)})
+	if err != nil || time.Until(extended.GetLeaseExpireTime().AsTime()) < 59*time.Minute {
+		t.Fatalf("extend by the holder: %v, %v", extended, err)
+	}
+	w.mustDone("build", held.GetClaimToken(), ids...)
+}
+
+func TestAMessageWhoseLeaseEndedIsServedAgain(t *testing.T) {
+	r := newRig(t)
+	w := r.as(worker)
+	w.enqueue("build", "a")
+	dead := w.claim("build", "1", 1, time.Second)
+	if other := w.claim("build", "2", 1, time.Second); len(other.GetMessages()) != 0 {
+		t.Fatalf("served while the lease lasts: %v", other)
+	}
+	var again *inboxv1.ClaimResponse
+	meshtest.Eventually(t, "it is served again", func() bool {
+		again = w.claim("build", "3", 1, time.Minute)
+		return len(again.GetMessages()) == 1
+	})
+	m := again.GetMessages()[0]
+	if early := time.Until(dead.GetMessages()[0].GetLeaseExpireTime().AsTime()); early > 0 {
+		t.Fatalf("served %v before the lease ended", early)
+	}
+	if !m.GetReclaimed() || m.GetDeliveries() != 2 {
+		t.Fatalf("served again as %v", m)
+	}
+	wantReason(t, w.done("build", dead.GetClaimToken(), "a"), fault.StaleClaim)
+	w.mustDone("build", again.GetClaimToken(), "a")
+}
+
+// Nobody claims and nobody asks: the sweeper records the end of the lease.
+func TestTheEndOfALeaseIsRecordedWithoutACaller(t *testing.T) {
+	r := newRig(t)
+	w := r.as(worker)
+	w.enqueue("build", "a")
+	w.claim("build", "1", 1, time.Second)
+	r.redis.Flush() // the deadline comes back from the journal
+	events := r.events("weir.inbox.acme.inbox.build")
+	meshtest.Eventually(t, "the end is in the journal", func() bool {
+		for _, e := range events() {
+			if expired := e.GetLeasesExpired(); expired != nil {
+				return e.GetActor() == "service:inbox" && slices.Equal(expired.GetMessageIds(), []string{"a"})
+			}
+		}
+		return false
+	})
+	if in := w.inbox("build"); in.GetPending() != 1 || in.GetClaimed() != 0 {
+		t.Fatalf("the inbox is %v", in)
+	}
+}
+
+// events gives what the service has appended on a subject so far.
+func (r *rig) events(subject string) func() []*inboxv1.Event {
+	r.t.Helper()
+	j, err := journal.Open(r.t.Context(), r.nats.Connect(), "inbox", 1, slog.New(slog.DiscardHandler))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	key, err := journal.ParseKey(strings.TrimPrefix(subject, "weir.inbox."))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return func() []*inboxv1.Event {
+		var all []*inboxv1.Event
+		_, err := j.Replay(r.t.Context(), key, 0, func(e journal.Event) error {
+			event := &inboxv1.Event{}
+			all = append(all, event)
+			return proto.Unmarshal(e.Data, event)
+		})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		return all
+	}
+}
+
+func TestADelayedMessageWaitsAndThenComesWithoutAnEvent(t *testing.T) {
+	r := newRig(t)
+	w := r.as(worker)
+	due := time.Now().Add(1500 * time.Millisecond)
+	_, err := w.Enqueue(t.Context(), &inboxv1.EnqueueRequest{Goal: "build", MessageId: "later", Body: "x", NotBefore: timestamppb.New(due)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.enqueue("build", "now")
+	wantIDs(t, w.claim("build", "1", 10, time.Minute).GetMessages(), "now")
+	if in := w.inbox("build"); in.GetDelayed() != 1 || in.GetClaimed() != 1 || in.GetDepth() != 2 {
+		t.Fatalf("the inbox is %v", in)
+	}
+	meshtest.Eventually(t, "it counts as pending", func() bool { return w.inbox("build").GetPending() == 1 })
+	wantIDs(t, w.claim("build", "2", 10, time.Minute).GetMessages(), "later")
+	if time.Now().Before(due) {
+		t.Fatal("it came before its time")
+	}
+}
+
+func TestConcurrentClaimsAtTwoReplicasNeverShareAMessage(t *testing.T) {
+	const messages, claims = 50, 20
+	r := newRig(t)
+	replicas := []*meshtest.Service{r.inbox, r.start()}
+	w := r.as(worker)
+	var all []string
+	for i := range messages {
+		all = append(all, fmt.Sprintf("m%02d", i))
+		w.enqueue("build", all[i])
+	}
+	var mu sync.Mutex
+	var got []string
+	var wg sync.WaitGroup
+	for n := range claims {
+		c := r.at(replicas[n%2], worker)
+		wg.Go(func() {
+			out, err := c.Claim(t.Context(), &inboxv1.ClaimRequest{Goal: "build", RequestId: fmt.Sprint("r", n), Max: 3})
+			for fault.Is(err, fault.Contention) { // as the error says, try again
+				out, err = c.Claim(t.Context(), &inboxv1.ClaimRequest{Goal: "build", RequestId: fmt.Sprint("r", n), Max: 3})
+			}
+			if err != nil {
+				t.Errorf("claim: %v", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, messageIDs(out.GetMessages())...)
+		})
+	}
+	wg.Wait()
+	slices.Sort(got)
+	if !slices.Equal(got, all) {
+		t.Fatalf("%d claims of 3 got %d messages of %d: %v", claims, len(got), messages, got)
+	}
+}
+
+func TestRetriesConvergeAtAnyReplicaAlsoAfterRedisWasFlushed(t *testing.T) {
+	r := newRig(t)
+	replicas := []client{r.as(worker), r.at(r.start(), worker)}
+	again := func(what func(client)) {
+		t.Helper()
+		for _, w := range replicas {
+			what(w)
+			r.redis.Flush()
+			what(w)
+		}
+	}
+	again(func(w client) {
+		if out := w.enqueue("build", "a"); out.GetState() != inboxv1.MessageState_MESSAGE_STATE_PENDING || out.GetDepth() != 1 {
+			t.Fatalf("a retry of the enqueue: %v", out)
+		}
+	})
+	var token string
+	again(func(w client) {
+		out := w.claim("build", "1", 1, time.Minute)
+		wantIDs(t, out.GetMessages(), "a")
+		if token == "" {
+			token = out.GetClaimToken()
+		}
+		if m := out.GetMessages()[0]; out.GetClaimToken() != token || m.GetDeliveries() != 1 || m.GetBody() != "body of a" {
+			t.Fatalf("a retry of the claim: %v", out)
+		}
+	})
+	again(func(w client) { w.mustDone("build", token, "a") })
+	again(func(w client) {
+		if out := w.enqueue("build", "a"); out.GetState() != inboxv1.MessageState_MESSAGE_STATE_DONE || out.GetDepth() != 0 {
+			t.Fatalf("a retry of the enqueue after the end: %v", out)
+		}
+		_, err := w.Enqueue(t.Context(), &inboxv1.EnqueueRequest{Goal: "build", MessageId: "a", Body: "other"})
+		wantReason(t, err, fault.IdempotencyMismatch)
+	})
+	if events := r.events("weir.inbox.acme.inbox.build")(); len(events) != 3 {
+		t.Fatalf("enqueue, claim and done made %d events: %v", len(events), events)
+	}
+}
+
+func TestAFullInboxRefusesAndKeepsWhatItHas(t *testing.T) {
+	r := newRig(t)
+	w := r.as(worker)
+	for i := range 60 {
+		w.enqueue("build", fmt.Sprint("m", i))
+	}
+	claimed := w.claim("build", "1", 1, time.Minute) // claimed ones count
+	_, err := w.Enqueue(t.Context(), &inboxv1.EnqueueRequest{Goal: "build", MessageId: "over", Body: "x"})
+	wantReason(t, err, fault.InboxFull)
+	full := fault.From(err)
+	if full.Metadata("limit") != "60" || full.Metadata("depth") != "60" || !strings.Contains(full.Message(), "60") {
+		t.Fatalf("the refusal does not say limit and depth: %v", full)
+	}
+	if in := w.inbox("build"); in.GetDepth() != 60 {
+		t.Fatalf("the inbox is %v", in)
+	}
+	w.enqueue("build", "m1") // a retry is not refused
+	w.mustDone("build", claimed.GetClaimToken(), "m0")
+	w.enqueue("build", "over")
+}
+
+func TestAnOversizeBodyIsRefused(t *testing.T) {
+	r := newRig(t)
+	w := r.as(worker)
+	body := strings.Repeat("ü", maxBody/2)
+	if _, err := w.Enqueue(t.Context(), &inboxv1.EnqueueRequest{Goal: "build", MessageId: "fits", Body: body}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.Enqueue(t.Context(), &inboxv1.EnqueueRequest{Goal: "build", MessageId: "over", Body: body + "x"})
+	wantReason(t, err, fault.TooLarge)
+	large := fault.From(err)
+	if large.Metadata("limit") != "65536" || large.Metadata("size") != "65537" || large.Metadata("depth") != "1" {
+		t.Fatalf("the refusal does not say limit, size and depth: %v", large)
+	}
+	out := w.claim("build", "1", 10, time.Minute)
+	wantIDs(t, out.GetMessages(), "fits")
+	if out.GetMessages()[0].GetBody() != body {
+		t.Fatal("the body is not what was enqueued")
+	}
+}
+
+// What a client cannot receive must not be claimed: gRPC takes 4 MiB by default.
+func TestOneClaimFitsIntoOneAnswer(t *testing.T) {
+	r := newRig(t)
+	w := r.as(worker)
+	body := strings.Repeat("x", maxBody)
+	for i := range 60 {
+		if _, err := w.Enqueue(t.Context(), &inboxv1.EnqueueRequest{Goal: "build", MessageId: fmt.Sprint("m", i), Body: body}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := w.claim("build", "1", 100, time.Minute)
+	if size := proto.Size(first); len(first.GetMessages()) != maxServed/maxBody || size > 4<<20 {
+		t.Fatalf("one claim got %d messages, %d bytes", len(first.GetMessages()), size)
+	}
+	if second := w.claim("build", "2", 100, time.Minute); len(second.GetMessages()) != 60-maxServed/maxBody {
+		t.Fatalf("the next claim got %d messages", len(second.GetMessages()))
+	}
+}
+
+// hostile are goals that must be refused by the name of their field.
+var hostile = []string{"../x", "a/b", "", ".x", strings.Repeat("x", 65), "a b", "a\n", "a\x00", "*", "a>", "ä", "-a"}
+
+func TestHostileIdsAreRefusedByTheNameOfTheirField(t *testing.T) {
+	r := newRig(t)
+	w := r.as(worker)
+	for _, goal := range hostile {
+		refused := map[string]error{}
+		_, refused["Enqueue"] = w.Enqueue(t.Context(), &inboxv1.EnqueueRequest{Goal: goal, MessageId: "m", Body: "x"})
+		_, refused["Claim"] = w.Claim(t.Context(), &inboxv1.ClaimRequest{Goal: goal, RequestId: "r"})
+		_, refused["Extend"] = w.Extend(t.Context(), &inboxv1.ExtendRequest{Goal: goal, MessageIds: []string{"m"}, ClaimToken: "t"})
+		_, refused["Done"] = w.Done(t.Context(), &inboxv1.DoneRequest{Goal: goal, MessageIds: []string{"m"}, ClaimToken: "t"})
+		_, refused["Release"] = w.Release(t.Context(), &inboxv1.ReleaseRequest{Goal: goal, MessageIds: []string{"m"}, ClaimToken: "t"})
+		_, refused["Peek"] = w.Peek(t.Context(), &inboxv1.PeekRequest{Goal: goal})
+		_, refused["GetInbox"] = w.GetInbox(t.Context(), &inboxv1.GetInboxRequest{Goal: goal})
+		_, refused["Begin"] = w.Begin(t.Context(), &inboxv1.BeginRequest{Goal: goal, Item: "i"})
+		_, refused["MarkSent"] = w.MarkSent(t.Context(), &inboxv1.MarkSentRequest{Goal: goal, Item: "i", ConversationId: "c"})
+		_, refused["GetDispatch"] = w.GetDispatch(t.Context(), &inboxv1.GetDispatchRequest{Goal: goal, Item: "i"})
+		for method, err := range refused {
+			wantField(t, method+" "+fmt.Sprintf("%q", goal), err, "goal")
+		}
+	}
+	for _, id := range hostile {
+		_, err := w.Enqueue(t.Context(), &inboxv1.EnqueueRequest{Goal: "build", MessageId: id, Body: "x"})
+		wantField(t, fmt.Sprintf("message id %q", id), err, "message_id")
+		wantReason(t, err, fault.IDMalformed)
+		_, err = w.Done(t.Context(), &inboxv1.DoneRequest{Goal: "build", MessageIds: []string{id}, ClaimToken: "t"})
+		wantField(t, fmt.Sprintf("message ids %q", id), err, "message_ids[0]")
+	}
+	for _, item := range []string{"", " ", "\u00a0", "a\n", "a\x00", strings.Repeat("ä", 129)} {
+		_, err := w.Begin(t.Context(), &inboxv1.BeginRequest{Goal: "build", Item: item})
+		wantField(t, fmt.Sprintf("item %q", item), err, "item")
+	}
+	_, err := w.Enqueue(t.Context(), &inboxv1.EnqueueRequest{Goal: "build", MessageId: deliveredPrefix + "x", Body: "x"})
+	wantField(t, "an id of a delivery", err, "message_id")
+	_, err = w.GetInbox(t.Context(), &inboxv1.GetInboxRequest{Goal: "build"})
+	wantReason(t, err, fault.InboxNotFound) // nothing came of any of them
+}
+
+func TestHostileTimesAreRefusedByTheNameOfTheirField(t *testing.T) {
+	r := newRig(t)
+	w := r.as(worker)
+	w.enqueue("build", "m")
+	for _, lease := range []*durationpb.Duration{
+		{}, {Seconds: -1}, {Nanos: 999_999_999}, {Seconds: 43201}, {Seconds: 1, Nanos: -5}, {Seconds: 1, Nanos: 2_000_000_000}, {Seconds: 1 << 62},
+	} {
+		_, err := w.Claim(t.Context(), &inboxv1.ClaimRequest{Goal: "build", RequestId: "r", Lease: lease})
+		wantField(t, fmt.Sprint("lease ", lease), err, "lease")
+		_, err = w.Extend(t.Context(), &inboxv1.ExtendRequest{Goal: "build", MessageIds: []string{"m"}, ClaimToken: "t", Lease: lease})
+		wantField(t, fmt.Sprint("lease ", lease), err, "lease")
+	}
+	for _, delay := range []*durationpb.Duration{{Seconds: -1}, {Seconds: 43201}, {Nanos: 2_000_000_000}} {
+		_, err := w.Release(t.Context(), &inboxv1.ReleaseRequest{Goal: "build", MessageIds: []string{"m"}, ClaimToken: "t", Delay: delay})
+		wantField(t, fmt.Sprint("delay ", delay), err, "delay")
+	}
+	far := time.Now().Add(maxDelay + time.Hour)
+	for _, at := range []*timestamppb.Timestamp{timestamppb.New(far), {Nanos: -1}, {Seconds: 1 << 60}} {
+		_, err := w.Enqueue(t.Context(), &inboxv1.EnqueueRequest{Goal: "build", MessageId: "n", Body: "x", NotBefore: at})
+		wantField(t, fmt.Sprint("not before ", at), err, "not_before")
+	}
+}
+
+func wantField(t *testing.T, what string, err error, field string) {
+	t.Helper()
+	refusal := fault.From(err)
+	if refusal == nil || refusal.Kind() != fault.KindInvalid {
+		t.Fatalf("%s: %v, want a refusal of %s", what, err, field)
+	}
+	for _, v := range refusal.Violations() {
+		if v.Field == field {
+			return
+		}
+	}
+	t.Fatalf("%s: %v does not name the field %s", what, refusal.Violations(), field)
+}
+
+func TestAnAgentServesItsOwnGoalOnly(t *testing.T) {
+	r := newRig(t)
+	w, b, e := r.as(worker), r.as(bob), r.as(eve)
+	w.enqueue("bob", "m")
+	w.enqueue("build", "n")
+	token := b.claim("bob", "1", 1, time.Minute).GetClaimToken()
+
+	// To eve, bob's inbox and one that never was are the same.
+	ask := func(goal string) map[string]error {
+		errs := map[string]error{}
+		_, errs["claim"] = e.Claim(t.Context(), &inboxv1.ClaimRequest{Goal: goal, RequestId: "r"})
+		_, errs["extend"] = e.Extend(t.Context(), &inboxv1.ExtendRequest{Goal: goal, MessageIds: []string{"m"}, ClaimToken: token})
+		errs["done"] = e.done(goal, token, "m")
+		_, errs["release"] = e.Release(t.Context(), &inboxv1.ReleaseRequest{Goal: goal, MessageIds: []string{"m"}, ClaimToken: token})
+		_, errs["peek"] = e.Peek(t.Context(), &inboxv1.PeekRequest{Goal: goal})
+		_, errs["get"] = e.GetInbox(t.Context(), &inboxv1.GetInboxRequest{Goal: goal})
+		return errs
+	}
+	never := ask("nobody")
+	for method, err := range ask("bob") {
+		wantReason(t, err, fault.InboxNotFound)
+		if got, want := strings.ReplaceAll(err.Error(), "bob", "nobody"), never[method].Error(); got != want {
+			t.Errorf("%s tells %q of bob's inbox and %q of one that never was", method, got, want)
+		}
+	}
+	list := func(c client) (goals []string) {
+		out, err := c.ListInboxes(t.Context(), &inboxv1.ListInboxesRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, in := range out.GetInboxes() {
+			goals = append(goals, in.GetGoal())
+		}
+		return goals
+	}
+	if got := list(b); !slices.Equal(got, []string{"bob"}) {
+		t.Errorf("bob is shown %v", got)
+	}
+	if got := list(e); len(got) != 0 {
+		t.Errorf("eve is shown %v", got)
+	}
+	if got := e.claim("eve", "1", 1, time.Minute); len(got.GetMessages()) != 0 {
+		t.Errorf("an inbox that nobody wrote to served %v", got)
+	}
+	_, err := e.ListInboxes(t.Context(), &inboxv1.ListInboxesRequest{PageToken: "x"})
+	wantReason(t, err, fault.PageTokenInvalid)
+
+	// A service serves every goal of its tenant, and none of another.
+	b.mustDone("bob", token, "m")
+	w.peek("bob")
+	_, err = r.as(alien).GetInbox(t.Context(), &inboxv1.GetInboxRequest{Goal: "bob"})
+	wantReason(t, err, fault.InboxNotFound)
+	_, err = r.as(sender).Peek(t.Context(), &inboxv1.PeekRequest{Goal: "bob"})
+	wantReason(t, err, fault.ScopeMissing)
+	_, err = b.Enqueue(t.Context(), &inboxv1.EnqueueRequest{Goal: "eve", MessageId: "m", Body: "x"})
+	wantReason(t, err, fault.ScopeMissing)
+}
+
+func TestInboxesAreListedByActivity(t *testing.T) {
+	r := newRig(t)
+	w := r.as(worker)
+	for n, goal := range []string{"a", "b", "c", "a"} {
+		w.enqueue(goal, fmt.Sprint("m", n))
+	}
+	list := func(size int32, token string) (*inboxv1.ListInboxesResponse, error) {
+		return w.ListInboxes(t.Context(), &inboxv1.ListInboxesRequest{PageSize: size, PageToken: token})
+	}
+	listed := func() []string {
+		var goals []string
+		token := ""
+		for {
+			page, err := list(2, token)
+			if fault.Is(err, fault.IndexRebuilding) {
+				return nil
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, in := range page.GetInboxes() {
+				goals = append(goals, fmt.Sprint(in.GetGoal(), in.GetDepth()))
+			}
+			if token = page.GetNextPageToken(); token == "" {
+				return goals
+			}
+		}
+	}
+	whole := []string{"a2", "c1", "b1"}
+	meshtest.Eventually(t, "the list is complete", func() bool { return slices.Equal(listed(), whole) })
+	// A flushed Redis gives no list or the whole one, never a shorter one.
+	r.redis.Flush()
+	meshtest.Eventually(t, "the list is complete again", func() bool {
+		got := listed()
+		if got != nil && !slices.Equal(got, whole) {
+			t.Fatalf("the list is %v", got)
+		}
+		return got != nil
+	})
+}
+
+func TestConcurrentBeginsHaveOneIdAndCountedAttempts(t *testing.T) {
+	const begins = 20
+	r := newRig(t)
+	replicas := []*meshtest.Service{r.inbox, r.start()}
+	in := &inboxv1.BeginRequest{Goal: "build", Item: "issue 7: ship * it > now."}
+	var mu sync.Mutex
+	ids, attempts, replays := map[string]bool{}, map[int32]bool{}, 0
+	var wg sync.WaitGroup
+	for n := range begins {
+		c := r.at(replicas[n%2], worker)
+		wg.Go(func() {
+			out, err := c.Begin(t.Context(), in)
+			for fault.Is(err, fault.Contention) {
+				out, err = c.Begin(t.Context(), in)
+			}
+			if err != nil {
+				t.Errorf("begin: %v", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			ids[out.GetDispatch().GetDispatchId()] = true
+			attempts[out.GetDispatch().GetAttempts()] = true
+			if out.GetReplay() {
+				replays++
+			}
+			if (out.GetWarning() != "") != out.GetReplay() {
+				t.Errorf("replay %v with warning %q", out.GetReplay(), out.GetWarning())
+			}
+		})
+	}
+	wg.Wait()
+	if len(ids) != 1 || len(attempts) != begins || replays != begins-1 {
+		t.Fatalf("%d begins gave %d ids, %d attempts, %d replays", begins, len(ids), len(attempts), replays)
+	}
+	got, err := r.as(worker).GetDispatch(t.Context(), &inboxv1.GetDispatchRequest{Goal: in.GetGoal(), Item: in.GetItem()})
+	if d := got.GetDispatch(); err != nil || d.GetAttempts() != begins || d.GetItem() != in.GetItem() || d.GetOwner() != worker.Subject ||
+		d.GetState() != inboxv1.DispatchState_DISPATCH_STATE_BEGUN || !ids[d.GetDispatchId()] {
+		t.Fatalf("the record is %v, %v", got, err)
+	}
+}
+
+func TestADispatchIsMarkedSentOnce(t *testing.T) {
+	r := newRig(t)
+	w := r.as(worker)
+	mark := func(item, conversation string) (*inboxv1.Dispatch, error) {
+		out, err := w.MarkSent(t.Context(), &inboxv1.MarkSentRequest{Goal: "build", Item: item, ConversationId: conversation})
+		return out.GetDispatch(), err
+	}
+	begun, err := w.Begin(t.Context(), &inboxv1.BeginRequest{Goal: "build", Item: "1"})
+	if err != nil || begun.GetReplay() || begun.GetWarning() != "" {
+		t.Fatalf("begin: %v, %v", begun, err)
+	}
+	for range 2 { // the second is a retry
+		d, err := mark("1", "here")
+		if err != nil || d.GetState() != inboxv1.DispatchState_DISPATCH_STATE_SENT || d.GetConversationId() != "here" ||
+			d.GetDispatchId() != begun.GetDispatch().GetDispatchId() || d.GetUnbegun() {
+			t.Fatalf("mark sent: %v, %v", d, err)
+		}
+		r.redis.Flush()
+	}
+	_, err = mark("1", "elsewhere")
+	wantReason(t, err, fault.DispatchMismatch)
+	again, err := w.Begin(t.Context(), &inboxv1.BeginRequest{Goal: "build", Item: "1"})
+	if err != nil || !again.GetReplay() || again.GetWarning() != "" || again.GetDispatch().GetConversationId() != "here" {
+		t.Fatalf("begin after it was sent: %v, %v", again, err)
+	}
+	d, err := mark("2", "there")
+	if err != nil || !d.GetUnbegun() || d.GetAttempts() != 0 || d.GetDispatchId() == "" {
+		t.Fatalf("mark sent without a begin: %v, %v", d, err)
+	}
+	late, err := w.Begin(t.Context(), &inboxv1.BeginRequest{Goal: "build", Item: "2"})
+	if err != nil || !late.GetReplay() || late.GetDispatch().GetDispatchId() != d.GetDispatchId() {
+		t.Fatalf("begin of what was sent already: %v, %v", late, err)
+	}
+	_, err = w.GetDispatch(t.Context(), &inboxv1.GetDispatchRequest{Goal: "build", Item: "3"})
+	wantReason(t, err, fault.DispatchNotFound)
+	_, err = r.as(alien).GetDispatch(t.Context(), &inboxv1.GetDispatchRequest{Goal: "build", Item: "1"})
+	wantReason(t, err, fault.DispatchNotFound)
+}
+
+// said appends events to the conversation service's stream, as it does.
+type said struct {
+	t *testing.T
+	j *journal.Journal
+}
+
+func (r *rig) conversations() said {
+	r.t.Helper()
+	j, err := journal.Open(r.t.Context(), r.nats.Connect(), "conversation", 1, slog.New(slog.DiscardHandler))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return said{r.t, j}
+}
+
+// append says something, as the conversation's first event.
+func (s said) append(m *conversationv1.MessageAppended) {
+	s.t.Helper()
+	event := &conversationv1.Event{Actor: m.GetAuthor(), Event: &conversationv1.Event_MessageAppended{MessageAppended: m}}
+	data, err := proto.Marshal(event)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, err = s.j.Append(s.t.Context(), journal.Event{
+		ID: "e-" + m.GetConversationId(), Type: messageAppended, Data: data, Time: time.Now().UTC().Truncate(time.Microsecond),
+		Key: journal.Key{Tenant: "acme", Kind: "conversation", ID: m.GetConversationId()},
+	}, 0)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func text(s string) *conversationv1.Part {
+	return &conversationv1.Part{Part: &conversationv1.Part_Text{Text: s}}
+}
+
+func TestWhatIsSaidToAnAgentIsInItsInboxExactlyOnce(t *testing.T) {
+	r := newRig(t)
+	s := r.conversations()
+	data := &conversationv1.Part{Part: &conversationv1.Part_Data{Data: &conversationv1.Data{MediaType: "a/b", Json: "1"}}}
+	s.append(&conversationv1.MessageAppended{
+		ConversationId: "plans", MessageId: "m1", Position: 1, Author: "agent:ann",
+		Parts: []*conversationv1.Part{text("hello <bob>"), data, text("& eve")},
+		To:    []string{"agent:bob", "human:carl", "agent:ann", "agent:eve", "agent:bob"},
+	})
+	b := r.as(bob)
+	var found *inboxv1.ClaimResponse
+	meshtest.Eventually(t, "bob has it", func() bool {
+		found = b.claim("bob", "1", 10, time.Minute)
+		return len(found.GetMessages()) > 0
+	})
+	m := found.GetMessages()[0]
+	want := `{"conversation_id":"plans","message_id":"m1","position":1,"author":"agent:ann","text":"hello <bob>\n& eve","left_out":{"parts":1}}`
+	if len(found.GetMessages()) != 1 || m.GetBody() != want || m.GetSender() != "agent:ann" || m.GetCorrelationId() != "plans" {
+		t.Fatalf("bob got %v", found)
+	}
+	w := r.as(worker)
+	meshtest.Eventually(t, "eve has it", func() bool {
+		out, err := w.Peek(t.Context(), &inboxv1.PeekRequest{Goal: "eve"})
+		return err == nil && len(out.GetMessages()) == 1
+	})
+	b.mustDone("bob", found.GetClaimToken(), m.GetMessageId())
+
+	// The whole stream is heard again, after Redis lost everything.
+	r.redis.Flush()
+	again := r.hearAgain()
+	s.append(&conversationv1.MessageAppended{
+		ConversationId: "other", MessageId: "m1", Position: 1, Author: "agent:ann",
+		Parts: []*conversationv1.Part{text("marker")}, To: []string{"agent:bob"},
+	})
+	meshtest.Eventually(t, "the stream was heard again", again)
+	if got := w.peek("bob"); len(got) != 1 || !strings.Contains(got[0].GetBody(), "marker") {
+		t.Fatalf("bob has %v", got)
+	}
+	if got := w.peek("eve"); len(got) != 1 {
+		t.Fatalf("eve has %v", got)
+	}
+	for _, goal := range []string{"ann", "carl"} {
+		_, err := w.GetInbox(t.Context(), &inboxv1.GetInboxRequest{Goal: goal})
+		wantReason(t, err, fault.InboxNotFound)
+	}
+}
+
+// hearAgain handles the conversations' stream from its first event on, beside
+// the service and with a memory of its own, and says whether it has come to the
+// end.
+func (r *rig) hearAgain() func() bool {
+	r.t.Helper()
+	b, err := backend.Open(r.t.Context(), "inbox", backend.Config{NATS: r.nats.URL(), Redis: r.redis.URL(), Replicas: 1}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	consumer, err := b.Consumer("conversation", "again", "weir.conversation.*.conversation.*")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	d := &deliveries{consumer: consumer, inboxes: newInboxLoop(b), limit: 60}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = d.run(ctx) }()
+	r.t.Cleanup(func() { stop(); <-ended; b.Close() })
+	return func() bool {
+		done, err := consumer.CaughtUp(ctx, 2)
+		return err == nil && done
+	}
+}
+
+func TestALargeMessageIsDeliveredAsAReference(t *testing.T) {
+	r := newRig(t)
+	long := strings.Repeat("\u2028", maxBody/6) // six bytes each in JSON
+	r.conversations().append(&conversationv1.MessageAppended{
+		ConversationId: "plans", MessageId: "m1", Position: 4, Author: "human:ann",
+		Parts: []*conversationv1.Part{text(long)}, To: []string{"agent:bob"},
+	})
+	w := r.as(worker)
+	meshtest.Eventually(t, "bob has it", func() bool {
+		out, err := w.Peek(t.Context(), &inboxv1.PeekRequest{Goal: "bob"})
+		return err == nil && len(out.GetMessages()) == 1
+	})
+	var got delivered
+	if err := json.Unmarshal([]byte(w.peek("bob")[0].GetBody()), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.ConversationID != "plans" || got.MessageID != "m1" || got.Position != 4 || got.Text != "" || got.LeftOut == nil || got.LeftOut.TextBytes != len(long) {
+		t.Fatalf("bob got %+v", got)
+	}
+}
+
+func TestADeliveryWaitsForAFullInboxAndDoesNotKeepOthers(t *testing.T) {
+	r := newRig(t)
+	w := r.as(worker)
+	for i := range 60 {
+		w.enqueue("bob", fmt.Sprint("m", i))
+	}
+	r.conversations().append(&conversationv1.MessageAppended{
+		ConversationId: "plans", MessageId: "m1", Position: 1, Author: "human:ann",
+		Parts: []*conversationv1.Part{text("hello")}, To: []string{"agent:bob", "agent:eve"},
+	})
+	meshtest.Eventually(t, "eve has it", func() bool {
+		_, err := w.GetInbox(t.Context(), &inboxv1.GetInboxRequest{Goal: "eve"})
+		return err == nil
+	})
+	if in := w.inbox("bob"); in.GetDepth() != 60 {
+		t.Fatalf("bob's full inbox is %v", in)
+	}
+	w.mustDone("bob", w.claim("bob", "1", 1, time.Minute).GetClaimToken(), "m0")
+	meshtest.Eventually(t, "bob has it", func() bool { return w.inbox("bob").GetDepth() == 60 })
+	if in := w.inbox("eve"); in.GetDepth() != 1 {
+		t.Fatalf("eve's inbox is %v", in)
+	}
+}
+
+func TestEveryMethodIsInTheTable(t *testing.T) {
+	s := grpc.NewServer()
+	register(s, &inboxServer{}, &dispatchServer{})
+	if missing := identity.Methods.Missing(s); len(missing) != 0 {
+		t.Errorf("nobody may call %v", missing)
+	}
+}
+
+func TestSettingsThatCannotWorkAreRefusedByTheirFlag(t *testing.T) {
+	works := Config{Serve: serve.Config{Listen: "127.0.0.1:0", JWKS: "jwks.json"}, Stores: backend.Config{NATS: "nats://x", Redis: "redis://x", Replicas: 1}}
+	if err := works.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for flag, change := range map[string]func(*Config){
+		"--inbox-limit": func(c *Config) { c.Limit = maxLimit + 1 },
+		"--nats":        func(c *Config) { c.Stores.NATS = "" },
+		"--listen":      func(c *Config) { c.Serve.Listen = "x" },
+	} {
+		c := works
+		change(&c)
+		if err := Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), flag) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
+}
+
+func TestBeingStoppedWhileWaitingForTheJournalIsNoError(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := Run(ctx, Config{
+		Serve:  serve.Config{Listen: "127.0.0.1:0", JWKS: "jwks.json", Logger: slog.New(slog.DiscardHandler)},
+		Stores: backend.Config{NATS: "nats://127.0.0.1:1", Redis: "redis://127.0.0.1:1", Replicas: 1},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
