@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/benbjohnson/immutable"
@@ -46,15 +47,7 @@ func entryName(i int) string { return "entry-" + strconv.Itoa(i) }
 
 // text is what every write in the tables says, so that all events are of about
 // the same size.
-var text = string(make200())
-
-func make200() []byte {
-	b := make([]byte, 200)
-	for i := range b {
-		b[i] = 'a' + byte(i%26)
-	}
-	return b
-}
+var text = strings.Repeat("ten bytes ", 20)
 
 // noted writes one entry anew. The ledger has it already, so it stays as large
 // as it was made.

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,6 +23,7 @@ type options struct {
 	Seconds    float64  `help:"How long each row is measured at each number of callers." default:"2.5" placeholder:"S"`
 	Only       []string `help:"Rows to measure, and with them what they are compared with." placeholder:"NAME,…"`
 	Callers    []int    `help:"Numbers of callers at once." default:"1,16,64" placeholder:"N,…"`
+	Aggregates int      `help:"How many aggregates of each kind the callers go around among." default:"1024" placeholder:"N"`
 	Sync       string   `help:"Whether nats-server syncs every write: both, on or off." enum:"both,on,off" default:"both"`
 	Out        string   `help:"File to write the results to." default:"bench/latest.json" placeholder:"FILE"`
 	Dir        string   `help:"Folder for the servers' data, which is removed at the end. Syncing is as fast as its disk." default:".weir" placeholder:"DIR"`
@@ -31,11 +33,11 @@ type options struct {
 // Validate reports the first setting that can't work. Kong calls it.
 func (o *options) Validate() error {
 	if o.Seconds <= 0 {
-		return fmt.Errorf("--seconds: must be positive")
+		return errors.New("--seconds: must be positive")
 	}
 	for _, n := range o.Callers {
-		if n < 1 || n > aggregates {
-			return fmt.Errorf("--callers: %d: want 1 to %d", n, aggregates)
+		if n < 1 || n > o.Aggregates {
+			return fmt.Errorf("--callers: %d: want 1 to %d, as many as there are --aggregates", n, o.Aggregates)
 		}
 	}
 	_, err := chosen(o.Only)
@@ -107,7 +109,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 
 // measureMesh measures the rows on a mesh of their own.
 func measureMesh(ctx context.Context, o options, rows []row, sync bool, out io.Writer) ([]result, error) {
-	m, err := startMesh(ctx, o.Dir, sync)
+	m, err := startMesh(ctx, o, sync)
 	if err != nil {
 		return nil, err
 	}

@@ -8,12 +8,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -29,6 +29,8 @@ const (
 	tenant   = "acme"
 	audience = "weir"
 	tokenTTL = 24 * time.Hour
+	// seeders is how many aggregates are made at once.
+	seeders = 64
 	// settleLimit is how long projectors may take to catch up with a slice.
 	settleLimit = time.Minute
 	// notableLag is how far behind a projector is worth telling.
@@ -41,6 +43,7 @@ type mesh struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	dir    string
+	many   int // aggregates of each kind
 	nats   *process
 	redis  *process
 	nc     *nats.Conn
@@ -59,15 +62,15 @@ type mesh struct {
 	talks   *talks
 }
 
-func startMesh(ctx context.Context, parent string, sync bool) (*mesh, error) {
-	if err := os.MkdirAll(parent, 0o755); err != nil {
+func startMesh(ctx context.Context, o options, sync bool) (*mesh, error) {
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(parent, "bench-")
+	dir, err := os.MkdirTemp(o.Dir, "bench-")
 	if err != nil {
 		return nil, err
 	}
-	m := &mesh{dir: dir, services: make(map[string]string)}
+	m := &mesh{dir: dir, many: o.Aggregates, services: make(map[string]string)}
 	m.ctx, m.cancel = context.WithCancelCause(ctx)
 	if err := m.start(sync); err != nil {
 		m.stop()
@@ -139,6 +142,16 @@ func (m *mesh) explain(err error) error {
 		return cause
 	}
 	return err
+}
+
+// each does something for every aggregate of a kind, many at once.
+func (m *mesh) each(do func(context.Context, int) error) error {
+	group, ctx := errgroup.WithContext(m.ctx)
+	group.SetLimit(seeders)
+	for n := range m.many {
+		group.Go(func() error { return do(ctx, n) })
+	}
+	return group.Wait()
 }
 
 // background runs something beside the measurements until the mesh stops.
@@ -237,7 +250,7 @@ func (m *mesh) behind(ctx context.Context) (bool, error) {
 		}
 		consumers := handle.ListConsumers(ctx)
 		for c := range consumers.Info() {
-			if strings.TrimSpace(c.Config.Durable) != "" && (c.NumPending > 0 || c.NumAckPending > 0) {
+			if c.Config.Durable != "" && (c.NumPending > 0 || c.NumAckPending > 0) {
 				return true, nil
 			}
 		}

@@ -37,12 +37,12 @@ func (m *mesh) openInboxes() (*inboxes, error) {
 	}
 	b := &inboxes{
 		service: inboxv1.NewInboxServiceClient(conn),
-		sent:    make([]int, aggregates),
-		waiting: make([]int, aggregates),
+		sent:    make([]int, m.many),
+		waiting: make([]int, m.many),
 	}
 	m.inboxes = b
 	// The first message makes the inbox.
-	return b, b.stock(m.ctx, 1)
+	return b, b.stock(m, 1)
 }
 
 func (b *inboxes) enqueue(ctx context.Context, n int) error {
@@ -57,8 +57,8 @@ func (b *inboxes) enqueue(ctx context.Context, n int) error {
 }
 
 // stock sees to it that each inbox holds so many messages.
-func (b *inboxes) stock(ctx context.Context, each int) error {
-	return eachOf(ctx, aggregates, func(ctx context.Context, n int) error {
+func (b *inboxes) stock(m *mesh, each int) error {
+	return m.each(func(ctx context.Context, n int) error {
 		for b.waiting[n] < each {
 			if err := b.enqueue(ctx, n); err != nil {
 				return err
@@ -76,7 +76,7 @@ func openEnqueue(m *mesh) (workload, error) {
 	}
 	return func(callers int) ([]call, error) {
 		calls := make([]call, callers)
-		for i, mine := range shares(callers, aggregates) {
+		for i, mine := range shares(callers, m.many) {
 			calls[i] = func(ctx context.Context) error { return b.enqueue(ctx, mine.next()) }
 		}
 		return calls, nil
@@ -93,11 +93,11 @@ func openClaimDone(m *mesh) (workload, error) {
 	return func(callers int) ([]call, error) {
 		// Enough for the first slice, and mostly for all: messages that were
 		// enqueued by the other row are here to be claimed too.
-		if err := b.stock(m.ctx, 4); err != nil {
+		if err := b.stock(m, 4); err != nil {
 			return nil, err
 		}
 		calls := make([]call, callers)
-		for i, mine := range shares(callers, aggregates) {
+		for i, mine := range shares(callers, m.many) {
 			w := worker{inboxes: b, mine: mine}
 			calls[i] = w.next
 		}
@@ -141,7 +141,7 @@ func (w *worker) next(ctx context.Context) error {
 
 // pick gives the next inbox of the caller's in which something waits.
 func (w *worker) pick() (int, bool) {
-	for range w.inboxes.waiting {
+	for range w.waiting {
 		if n := w.mine.next(); w.waiting[n] > 0 {
 			return n, true
 		}

@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/oklog/ulid/v2"
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	conversationv1 "weir/gen/conversation/v1"
@@ -19,10 +18,6 @@ import (
 )
 
 const (
-	// aggregates is what "many" means: callers go around among so many.
-	aggregates = 1024
-	// seeders is how many of them are made at once.
-	seeders = 64
 	// fillAtOnce is how many entries one event fills in.
 	fillAtOnce = 1000
 
@@ -70,10 +65,10 @@ func openRawPublish(m *mesh) (workload, error) {
 	if err != nil {
 		return nil, err
 	}
-	versions := make([]uint64, aggregates)
+	versions := make([]uint64, m.many)
 	return func(callers int) ([]call, error) {
 		calls := make([]call, callers)
-		for i, mine := range shares(callers, aggregates) {
+		for i, mine := range shares(callers, m.many) {
 			calls[i] = func(ctx context.Context) error {
 				n := mine.next()
 				ack, err := js.PublishMsgAsync(rawMessage(n, versions[n], data))
@@ -176,13 +171,13 @@ func openAppend(m *mesh) (workload, error) {
 		return nil, err
 	}
 	const entries = 10
-	err = eachOf(m.ctx, aggregates, func(ctx context.Context, n int) error { return l.fill(ctx, ledgerKey(n), entries) })
+	err = m.each(func(ctx context.Context, n int) error { return l.fill(ctx, ledgerKey(n), entries) })
 	if err != nil {
 		return nil, err
 	}
 	return func(callers int) ([]call, error) {
 		calls := make([]call, callers)
-		for i, mine := range shares(callers, aggregates) {
+		for i, mine := range shares(callers, m.many) {
 			turn := 0
 			calls[i] = func(ctx context.Context) error {
 				turn++
@@ -236,14 +231,4 @@ func openAppendOne(entries int) func(*mesh) (workload, error) {
 			return calls, nil
 		}, nil
 	}
-}
-
-// eachOf does something for every number below n, many at once.
-func eachOf(ctx context.Context, n int, do func(context.Context, int) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(seeders)
-	for i := range n {
-		group.Go(func() error { return do(ctx, i) })
-	}
-	return group.Wait()
 }

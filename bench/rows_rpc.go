@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -60,13 +59,9 @@ func openEmptyRPC(m *mesh) (workload, error) {
 	}
 	server := grpc.NewServer()
 	server.RegisterService(&emptyService, struct{}{})
-	m.closers = append(m.closers, server.Stop)
-	m.background("empty server", func(context.Context) error {
-		err := server.Serve(listener)
-		if errors.Is(err, grpc.ErrServerStopped) {
-			return nil
-		}
-		return err
+	m.background("empty server", func(ctx context.Context) error {
+		context.AfterFunc(ctx, server.Stop)
+		return server.Serve(listener)
 	})
 	conn, err := m.dial(listener.Addr().String())
 	if err != nil {
@@ -155,9 +150,9 @@ func (m *mesh) openTalks() (*talks, error) {
 	t := &talks{
 		conversations: conversationv1.NewConversationServiceClient(conn),
 		messages:      conversationv1.NewMessageServiceClient(conn),
-		said:          make([]int, aggregates),
+		said:          make([]int, m.many),
 	}
-	err = eachOf(m.ctx, aggregates, func(ctx context.Context, n int) error {
+	err = m.each(func(ctx context.Context, n int) error {
 		_, err := t.conversations.CreateConversation(ctx, &conversationv1.CreateConversationRequest{
 			ConversationId: talkID(n), Title: "bench", Participants: []string{"human:ann"},
 		})
@@ -175,7 +170,7 @@ func openRead(m *mesh) (workload, error) {
 	}
 	return func(callers int) ([]call, error) {
 		calls := make([]call, callers)
-		for i, mine := range shares(callers, aggregates) {
+		for i, mine := range shares(callers, m.many) {
 			calls[i] = func(ctx context.Context) error {
 				_, err := t.conversations.GetConversation(ctx, &conversationv1.GetConversationRequest{ConversationId: talkID(mine.next())})
 				return err
@@ -193,7 +188,7 @@ func openAppendMessage(m *mesh) (workload, error) {
 	}
 	return func(callers int) ([]call, error) {
 		calls := make([]call, callers)
-		for i, mine := range shares(callers, aggregates) {
+		for i, mine := range shares(callers, m.many) {
 			calls[i] = func(ctx context.Context) error {
 				n := mine.next()
 				t.said[n]++

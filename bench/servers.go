@@ -118,21 +118,20 @@ func startNATS(ctx context.Context, dir string, sync bool) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The first line is the server's address; Wait would close the pipe under
-	// the reader, so it is read before.
-	dieWithParent(cmd)
-	if err := cmd.Start(); err != nil {
+	p, err := start(cmd)
+	if err != nil {
 		return nil, fmt.Errorf("nats-server: %w", err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = hold.Close() })
-	line, err := bufio.NewReader(answer).ReadString('\n')
-	stop()
-	p := &process{cmd: cmd, url: strings.TrimSpace(line), exit: make(chan error, 1), hold: hold}
-	go func() { p.exit <- cmd.Wait() }()
+	p.hold = hold
+	// It says where it listens, or ends.
+	interrupted := context.AfterFunc(ctx, func() { _ = hold.Close() })
+	defer interrupted()
+	p.url, err = bufio.NewReader(answer).ReadString('\n')
 	if err != nil {
 		p.stop()
 		return nil, fmt.Errorf("nats-server did not start: %w", err)
 	}
+	p.url = strings.TrimSpace(p.url)
 	return p, nil
 }
 

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -31,5 +32,9 @@ func main() {
 		// Whatever went wrong, the code is 1: kong has one of its own for flags.
 		kong.Exit(func(code int) { os.Exit(min(code, 1)) }),
 	)
-	parsed.FatalIfErrorf(parsed.Run())
+	err := parsed.Run()
+	if errors.Is(err, errTold) {
+		os.Exit(1)
+	}
+	parsed.FatalIfErrorf(err)
 }

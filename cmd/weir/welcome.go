@@ -20,14 +20,14 @@ func welcome(w io.Writer, data home.Folder, at mesh.Addresses, redis string) {
 	}
 	fmt.Fprintf(w, `weir is up
 
-  gate          %s     who may run what, and who is asked
-  registry      %s     which operations exist, and running them
-  conversation  %s     what was said
-  inbox         %s     messages that wait for an agent
-  NATS          nats://%s
-  HTTP          http://%[6]s/metrics  http://%[6]s/healthz
+  gate          %-16s  who may run what, and who is asked
+  registry      %-16s  which operations exist, and running them
+  conversation  %-16s  what was said
+  inbox         %-16s  messages that wait for an agent
+  events        nats://%s
+  metrics       http://%s/metrics, and health at /healthz
   hot state     %s
-  data          %s    tokens for agent, worker, approver, admin and operator in tokens/
+  data          %s, with tokens for agent, worker, approver, admin and operator in tokens/
 
 `, at.Gate, at.Registry, at.Conversation, at.Inbox, at.NATS, at.HTTP, redis, data)
 

@@ -43,7 +43,7 @@ func (l *Loop[S, E]) project(ctx context.Context, e journal.Event) error {
 	switch {
 	case ok && s.Version >= e.Sequence:
 		return l.put(ctx, e.Key, s)
-	case ok && s.Version == e.Previous, e.Previous == 0:
+	case s.Version == e.Previous: // both 0 for a first event
 		// The usual case of a rebuild: events come in order, so the state
 		// before this one is at hand and nothing is replayed twice.
 		event, err := Decode[E](e)

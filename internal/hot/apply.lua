@@ -2,12 +2,13 @@
 -- predecessor.
 -- KEYS[1] document; ARGV: from, to, number of fields to delete, those fields,
 -- then pairs of field and value.
--- Returns 0 written, 1 the document is as new or newer, 2 events are missing.
+-- Returns 0 written, 1 the document is as new or newer, 2 events are missing,
+-- also while a document that was dropped at this very version is not back yet.
 local key = KEYS[1]
 local from, to = tonumber(ARGV[1]), tonumber(ARGV[2])
 local at = redis.call('HMGET', key, '.version', '.unreadable', '.floor')
 local version = tonumber(at[1] or '0')
-if at[2] or version >= to then
+if at[2] or version > to or (version == to and not at[3]) then
   return 1
 end
 if version ~= from or at[3] then
@@ -16,13 +17,13 @@ if version ~= from or at[3] then
   redis.call('HSET', key, '.version', ARGV[2], '.floor', '1')
   return 2
 end
-local deletes = tonumber(ARGV[3])
-for i = 4, 3 + deletes do
-  redis.call('HDEL', key, ARGV[i])
+-- unpack() has a limit of some thousand values.
+local sets = 4 + tonumber(ARGV[3])
+for i = 4, sets - 1, 1000 do
+  redis.call('HDEL', key, unpack(ARGV, i, math.min(i + 999, sets - 1)))
 end
-local set = { '.version', ARGV[2] }
-for i = 4 + deletes, #ARGV do
-  set[#set + 1] = ARGV[i]
+redis.call('HSET', key, '.version', ARGV[2])
+for i = sets, #ARGV, 1000 do
+  redis.call('HSET', key, unpack(ARGV, i, math.min(i + 999, #ARGV)))
 end
-redis.call('HSET', key, unpack(set))
 return 0

@@ -3,6 +3,7 @@ package identity
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"google.golang.org/grpc"
 
@@ -51,7 +52,7 @@ func (t Table) OpenReflection() Table {
 // holder acts for another.
 func (r Rule) allow(c Caller) error {
 	if !slices.ContainsFunc(r.Scopes, c.HasScope) {
-		return fault.New(fault.ScopeMissing, "the credential has no scope that opens this method")
+		return fault.New(fault.ScopeMissing, "the credential has no scope that opens this method: it takes %s", strings.Join(r.Scopes, " or "))
 	}
 	if c.Tenant == AnyTenant && !r.Tenantless {
 		return fault.New(fault.ScopeMissing, "%s belongs to no tenant and must act for a caller here", c.Subject)

@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	conversationv1 "weir/gen/conversation/v1"
 	registryv1 "weir/gen/registry/v1"
 	"weir/internal/aggregate"
+	"weir/internal/backend"
 	"weir/internal/fault"
 	"weir/internal/journal"
 )
@@ -30,9 +30,25 @@ const (
 // often its event comes, since its message id follows from the invocation's.
 type calls struct {
 	loop     *loop
+	consumer *journal.Consumer
 	requests requests
 	log      *slog.Logger
 }
+
+func newCalls(stores *backend.Backend, l *loop) (*calls, error) {
+	consumer, err := stores.Consumer(registryService, callsConsumer, callsFilter)
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(stores.NATS)
+	if err != nil {
+		return nil, err
+	}
+	return &calls{loop: l, consumer: consumer, requests: registryStream{js}, log: stores.Log}, nil
+}
+
+// run hears the registry until ctx ends.
+func (c *calls) run(ctx context.Context) error { return c.consumer.Run(ctx, c.handle) }
 
 // requests finds what an invocation began with.
 type requests interface {
@@ -48,7 +64,7 @@ func (c *calls) handle(ctx context.Context, e journal.Event) error {
 	}
 	switch event := recorded.Event.GetEvent().(type) {
 	case *registryv1.Event_InvocationRequested:
-		_, err := c.requested(ctx, e.Key.Tenant, event.InvocationRequested)
+		_, err := c.requested(ctx, e.Key, event.InvocationRequested)
 		return err
 	case *registryv1.Event_InvocationSucceeded:
 		return c.ended(ctx, e.Key, event.InvocationSucceeded.GetConversationId(), &conversationv1.Result{
@@ -77,12 +93,12 @@ func (c *calls) handle(ctx context.Context, e journal.Event) error {
 }
 
 // requested shows a call. Shown is false where it must not appear.
-func (c *calls) requested(ctx context.Context, tenant string, r *registryv1.InvocationRequested) (shown bool, err error) {
+func (c *calls) requested(ctx context.Context, invocation journal.Key, r *registryv1.InvocationRequested) (shown bool, err error) {
 	if r.GetConversationId() == "" {
 		return false, nil
 	}
-	return c.show(ctx, tenant, call(r.GetConversationId(), r.GetCaller(), &conversationv1.Call{
-		InvocationId: r.GetInvocationId(),
+	return c.show(ctx, invocation.Tenant, call(r.GetConversationId(), r.GetCaller(), &conversationv1.Call{
+		InvocationId: invocation.ID,
 		Operation:    r.GetOperation(),
 		InputJson:    r.InputJson,
 	}))
@@ -106,7 +122,7 @@ func (c *calls) ended(ctx context.Context, invocation journal.Key, conversation 
 	if err != nil {
 		return err
 	}
-	if shown, err := c.requested(ctx, invocation.Tenant, request); !shown {
+	if shown, err := c.requested(ctx, invocation, request); !shown {
 		return err
 	}
 	_, err = c.show(ctx, invocation.Tenant, m)
@@ -136,11 +152,6 @@ func stateName(s registryv1.InvocationState) string {
 // registryStream reads the registry's events directly, from where the consumer
 // may be past.
 type registryStream struct{ js jetstream.JetStream }
-
-func newRegistryStream(nc *nats.Conn) (registryStream, error) {
-	js, err := jetstream.New(nc)
-	return registryStream{js}, err
-}
 
 func (r registryStream) request(ctx context.Context, invocation journal.Key) (*registryv1.InvocationRequested, error) {
 	stream, err := r.js.Stream(ctx, journal.StreamName(registryService))

@@ -104,7 +104,7 @@ func (m *mesh) ids(r replica, conversation string) []string {
 	return ids
 }
 
-func TestACallAndItsResultAppearByThemselves(t *testing.T) {
+func TestAnInvocationShowsAsACallAndItsResult(t *testing.T) {
 	m := newMesh(t)
 	r := m.start() // before the registry's stream exists
 	m.create(r, "c")
@@ -216,15 +216,11 @@ func hearing(m *mesh) *calls {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(stores.Close)
-	stream, err := newRegistryStream(stores.NATS)
+	heard, err := newCalls(stores, aggregate.New(kind(), stores.Journal, stores.Hot, stores.Log))
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	return &calls{
-		loop:     aggregate.New(kind(), stores.Journal, stores.Hot, stores.Log),
-		requests: stream,
-		log:      stores.Log,
-	}
+	return heard
 }
 
 func TestEventsInTheWrongOrderShowTheCallBeforeItsResult(t *testing.T) {

@@ -1,11 +1,9 @@
-// Package conversation keeps what was said, and reads it back. A conversation
-// outlives the page that showed it and the agent that spoke in it: a client
-// keeps its id and nothing else.
+// Package conversation keeps conversations: who takes part, what was said in
+// which order, and which operations were called along the way.
 package conversation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"google.golang.org/grpc"
@@ -45,20 +43,15 @@ func Run(ctx context.Context, cfg Config) error {
 
 	loop := aggregate.New(kind(), stores.Journal, stores.Hot, stores.Log)
 	history := &history{loop: loop, journal: stores.Journal}
-	registry, err := newRegistryStream(stores.NATS)
-	calls := &calls{loop: loop, requests: registry, log: stores.Log}
-	consumer, err2 := stores.Consumer(registryService, callsConsumer, callsFilter)
-	if err := errors.Join(err, err2); err != nil {
+	calls, err := newCalls(stores, loop)
+	if err != nil {
 		return fmt.Errorf("%s: %w", serviceName, err)
 	}
 	return serve.Run(ctx, cfg.Serve, serve.Service{
 		Name:     serviceName,
 		Register: func(s *grpc.Server) { register(s, history) },
 		Healthy:  stores.Journal.Healthy,
-		Workers: []func(context.Context) error{
-			stores.Projector(loop).Run,
-			func(ctx context.Context) error { return consumer.Run(ctx, calls.handle) },
-		},
+		Workers:  []func(context.Context) error{stores.Projector(loop).Run, calls.run},
 	})
 }
 

@@ -77,7 +77,7 @@ func (c conversation) span(l listing) (span, error) {
 		from = 1
 	case from > c.Head:
 		return span{}, fault.New(fault.CursorUnavailable, "the last position is %d, there is no %d", c.Head, from).
-			Field("from", "is behind the last position").With("head", strconv.FormatInt(c.Head, 10))
+			Field("from", "is past the last position").With("head", strconv.FormatInt(c.Head, 10))
 	}
 	if l.newestFirst {
 		return span{max(1, from-size+1), from}, nil

@@ -168,8 +168,6 @@ func TestWithoutRedisConversationsGoOnFromTheJournal(t *testing.T) {
 		t.Fatalf("listed %v", all)
 	}
 	wantEqual(t, "the newest", all[0], second)
-	_, err := r.conversations.ListConversations(m.as(ann), &conversationv1.ListConversationsRequest{})
-	wantReason(t, err, fault.HotUnavailable)
 }
 
 func TestTheHeadThatWasSeenGuardsAnAppend(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	gatev1 "weir/gen/gate/v1"
 	"weir/internal/aggregate"
+	"weir/internal/fault"
 	"weir/internal/identity"
 	"weir/internal/strictjson"
 )
@@ -48,7 +49,8 @@ func (s *gateServer) Check(ctx context.Context, in *gatev1.CheckRequest) (*gatev
 	// What reaches a person must be well-formed, whoever rendered it.
 	if in.InputJson != nil {
 		if _, err := strictjson.Canonical(in.GetInputJson()); err != nil {
-			return nil, err
+			refusal := fault.From(err)
+			return nil, refusal.Field("input_json", refusal.Message())
 		}
 	}
 	approval, err := s.asker.ask(ctx, caller, request{

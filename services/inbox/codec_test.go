@@ -64,14 +64,27 @@ func TestADocumentThatDoesNotAddUpIsUnreadable(t *testing.T) {
 
 // Ids are remembered for seven days, but no more of them than the cap.
 func TestTheOldestFinishedIdsAreForgotten(t *testing.T) {
-	p := filled(t, 0, maxFinished+250)
-	if got := p.state.Finished; got != maxFinished {
-		t.Fatalf("%d ids are remembered, want %d", got, maxFinished)
+	p := newScript(t)
+	p.state = newInbox()
+	for i := range maxFinished { // as if one had been finished each second
+		p.state = p.state.finish(fmt.Sprint("old-", i), finished{At: start.Add(time.Duration(i) * time.Second), Sequence: uint64(i + 1)})
 	}
-	for id, want := range map[string]standing{
-		"old-0": unknown, "old-249": unknown, "old-250": done, fmt.Sprint("old-", maxFinished+249): done,
-	} {
-		if at, _ := p.state.standing(id, "", start); at != want {
+	p.state.Updated = start.Add(maxFinished * time.Second)
+	p.sequence, p.document = maxFinished, written(t, p.state.counted())
+
+	now := p.state.Updated
+	for i := range 150 {
+		p.must(now)(decideEnqueue(p.state, enqueue{Goal: "bob", ID: fmt.Sprint("new-", i), Body: "hello", Limit: maxLimit}, now))
+	}
+	for _, request := range []string{"1", "2"} {
+		p.must(now)(decideClaim(p.state, claim{Goal: "bob", Request: request, Token: request, Max: 100, Lease: time.Hour}, now))
+		p.must(now)(decideDone(p.state, holding{Goal: "bob", IDs: p.state.held(request, now), Token: request}, now))
+	}
+	if p.state.Finished != maxFinished {
+		t.Fatalf("%d ids are remembered, want %d", p.state.Finished, maxFinished)
+	}
+	for id, want := range map[string]standing{"old-0": unknown, "old-149": unknown, "old-150": done, "new-0": done, "new-149": done} {
+		if at, _ := p.state.standing(id, "", now); at != want {
 			t.Errorf("%s is %s, want %s", id, standingNames[at], standingNames[want])
 		}
 	}

@@ -19,7 +19,7 @@ type dispatchServer struct {
 }
 
 func dispatchKey(caller identity.Caller, goal, item string) journal.Key {
-	return dispatchKind().Key(caller.Tenant, dispatchID(goal, item))
+	return journal.Key{Tenant: caller.Tenant, Kind: dispatchKindName, ID: dispatchID(goal, item)}
 }
 
 func (s *dispatchServer) Begin(ctx context.Context, in *inboxv1.BeginRequest) (*inboxv1.BeginResponse, error) {

@@ -63,11 +63,19 @@ func (h idHasher) Hash(id string) uint32 { return uint32(maphash.String(h.seed, 
 func (h idHasher) Equal(a, b string) bool { return a == b }
 
 // first is the earliest entry of a timeline.
-func first(t *timeline) (moment, string, bool) { return t.Iterator().Next() }
+func first(t *timeline) (at moment, id string, ok bool) {
+	if t.Len() == 0 {
+		return at, id, false // mostly; an iterator is large
+	}
+	return t.Iterator().Next()
+}
 
 // upTo ranges over the ids whose moment has come by now.
 func upTo(t *timeline, now time.Time) iter.Seq[string] {
 	return func(yield func(string) bool) {
+		if t.Len() == 0 {
+			return
+		}
 		for itr := t.Iterator(); !itr.Done(); {
 			m, id, _ := itr.Next()
 			if m.at.After(now) || !yield(id) {

@@ -12,8 +12,8 @@ import (
 	"weir/internal/journal"
 )
 
-// lettersAtOnce bounds how many letters of one answer are read side by side.
-const lettersAtOnce = 32
+// readsAtOnce bounds how much of one answer is read side by side.
+const readsAtOnce = 32
 
 // letter is a message as it was enqueued.
 type letter = aggregate.Recorded[*inboxv1.Event]
@@ -26,7 +26,7 @@ type letters struct{ journal *journal.Journal }
 func (l letters) read(ctx context.Context, key journal.Key, s inbox, ids []string) ([]letter, error) {
 	read := make([]letter, len(ids))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(lettersAtOnce)
+	group.SetLimit(readsAtOnce)
 	for i, id := range ids {
 		m, _ := s.messages.Get(id)
 		group.Go(func() (err error) {

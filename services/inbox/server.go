@@ -3,8 +3,10 @@ package inbox
 import (
 	"context"
 	"crypto/rand"
+	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -30,7 +32,9 @@ type inboxServer struct {
 	limit   int
 }
 
-func inboxKey(tenant, goal string) journal.Key { return inboxKind().Key(tenant, goal) }
+func inboxKey(tenant, goal string) journal.Key {
+	return journal.Key{Tenant: tenant, Kind: inboxKindName, ID: goal}
+}
 
 // serving gives the caller and the inbox of a goal that it may serve. To an
 // agent all goals but its own look like ones that do not exist.
@@ -222,18 +226,22 @@ func (s *inboxServer) ListInboxes(ctx context.Context, in *inboxv1.ListInboxesRe
 	if err != nil {
 		return nil, err
 	}
-	out := &inboxv1.ListInboxesResponse{NextPageToken: next}
-	for _, item := range items {
-		found, err := s.counted(ctx, inboxKey(caller.Tenant, item.ID), item.Snapshot)
-		if err != nil {
-			return nil, err
-		}
-		if found != nil {
-			out.Inboxes = append(out.Inboxes, found)
-		}
+	listed := make([]*inboxv1.Inbox, len(items))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(readsAtOnce)
+	for i, item := range items {
+		group.Go(func() (err error) {
+			listed[i], err = s.counted(ctx, inboxKey(caller.Tenant, item.ID), item.Snapshot)
+			return err
+		})
 	}
-	return out, nil
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return &inboxv1.ListInboxesResponse{Inboxes: slices.DeleteFunc(listed, absent), NextPageToken: next}, nil
 }
+
+func absent(in *inboxv1.Inbox) bool { return in == nil }
 
 // listOwn is the list of an agent, which is one inbox long at the most.
 func (s *inboxServer) listOwn(ctx context.Context, key journal.Key, token string) (*inboxv1.ListInboxesResponse, error) {

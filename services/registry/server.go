@@ -122,7 +122,8 @@ func (s *server) Invoke(ctx context.Context, in *registryv1.InvokeRequest) (*reg
 	var input *string
 	if in.InputJson != nil {
 		if canonical, err = strictjson.Canonical(in.GetInputJson()); err != nil {
-			return nil, err
+			refusal := fault.From(err)
+			return nil, refusal.Field("input_json", refusal.Message())
 		}
 		text := string(canonical)
 		input = &text

@@ -72,3 +72,13 @@ func (h health) await(ctx context.Context) error {
 		}
 	}
 }
+
+// Healthy is nil when all four services at the addresses are serving.
+func Healthy(ctx context.Context, at Addresses) error {
+	h, err := dialHealth(at)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	return h.check(ctx)
+}

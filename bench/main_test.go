@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The nats-server that bench measures is this very program, started again.
+func TestMain(m *testing.M) {
+	if dir, sync, ok := isNATS(); ok {
+		exit(runNATS(dir, sync, os.Stdin, os.Stdout))
+	}
+	os.Exit(m.Run())
+}
+
+func quick(t *testing.T) options {
+	dir := t.TempDir()
+	return options{
+		Seconds: 0.01, Callers: []int{2}, Aggregates: 4, Sync: "both",
+		Dir: filepath.Join(dir, "data"), Out: filepath.Join(dir, "latest.json"),
+		CPUProfile: filepath.Join(dir, "cpu.prof"),
+	}
+}
+
+func TestEveryRowIsMeasuredAndWritten(t *testing.T) {
+	o := quick(t)
+	var out bytes.Buffer
+	if err := run(t.Context(), o, &out); err != nil {
+		t.Fatal(err)
+	}
+
+	text, err := os.ReadFile(o.Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []map[string]any
+	if err := json.Unmarshal(text, &lines); err != nil {
+		t.Fatal(err)
+	}
+	if len(lines) != 2*len(table) {
+		t.Fatalf("%d results, want %d: each row with and without sync", len(lines), 2*len(table))
+	}
+	rates := make(map[any]float64)
+	for i, line := range lines {
+		r, sync := table[i%len(table)], i >= len(table)
+		if line["name"] != r.name || line["callers"] != 2.0 || line["sync"] != sync {
+			t.Errorf("result %d is %v, want %s with 2 callers, sync %v", i, line, r.name, sync)
+		}
+		for _, number := range []string{"per_second", "p50_us", "p99_us"} {
+			if v, ok := line[number].(float64); !ok || v <= 0 {
+				t.Errorf("%s: %s is %v", r.name, number, line[number])
+			}
+		}
+		if len(line) != 8 {
+			t.Errorf("%s has %d keys, want 8: %v", r.name, len(line), line)
+		}
+		rates[r.name], _ = line["per_second"].(float64)
+		if r.ratioTo == "" {
+			if line["ratio"] != nil || line["ratio_to"] != nil {
+				t.Errorf("%s is compared with %v", r.name, line["ratio_to"])
+			}
+			continue
+		}
+		ratio, _ := line["ratio"].(float64)
+		if want := rates[r.name] / rates[r.ratioTo]; line["ratio_to"] != r.ratioTo || ratio < want-0.01 || ratio > want+0.01 {
+			t.Errorf("%s is %v of %v, want %.3f of %s", r.name, line["ratio"], line["ratio_to"], want, r.ratioTo)
+		}
+		if !strings.Contains(out.String(), r.name) {
+			t.Errorf("%s is not in the table", r.name)
+		}
+	}
+	leftNothing(t, o)
+	if profile, err := os.Stat(o.CPUProfile); err != nil || profile.Size() == 0 {
+		t.Errorf("no CPU profile: %v", err)
+	}
+}
+
+func TestAnInterruptedRunLeavesNothing(t *testing.T) {
+	o := quick(t)
+	o.Seconds, o.Only = 3600, []string{rawPublish}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(time.Second, cancel)
+	if err := run(ctx, o, &bytes.Buffer{}); err == nil {
+		t.Error("it finished")
+	}
+	leftNothing(t, o)
+}
+
+func TestWithoutRedisItSaysWhatToType(t *testing.T) {
+	o := quick(t)
+	t.Setenv("PATH", t.TempDir())
+	err := run(t.Context(), o, &bytes.Buffer{})
+	if err == nil || !strings.Contains(err.Error(), "apt-get install -y redis-server") {
+		t.Errorf("got %v", err)
+	}
+	leftNothing(t, o)
+}
+
+func leftNothing(t *testing.T, o options) {
+	t.Helper()
+	left, err := os.ReadDir(o.Dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestOptionsThatCannotWork(t *testing.T) {
+	for name, o := range map[string]options{
+		"no time":               {Seconds: 0, Aggregates: 1, Callers: []int{1}},
+		"no callers":            {Seconds: 1, Aggregates: 1, Callers: []int{0}},
+		"more callers than can": {Seconds: 1, Aggregates: 10, Callers: []int{11}},
+		"unknown row":           {Seconds: 1, Aggregates: 1, Callers: []int{1}, Only: []string{"raw"}},
+	} {
+		if err := o.Validate(); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestARowBringsWhatItIsComparedWith(t *testing.T) {
+	rows, err := chosen([]string{"check", "enqueue"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := rowNames(rows), []string{rawPublish, "enqueue", emptyRPC, "check"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	for _, r := range table {
+		base := slices.IndexFunc(table, func(other row) bool { return other.name == r.ratioTo })
+		if r.ratioTo != "" && base < 0 || r.ratioTo == "" && r.aim != 0 {
+			t.Errorf("%s has the aim %.2f of %q", r.name, r.aim, r.ratioTo)
+		}
+	}
+}

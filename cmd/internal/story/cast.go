@@ -1,0 +1,135 @@
+package story
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	conversationv1 "weir/gen/conversation/v1"
+	gatev1 "weir/gen/gate/v1"
+	inboxv1 "weir/gen/inbox/v1"
+	registryv1 "weir/gen/registry/v1"
+
+	"weir/cmd/internal/home"
+	"weir/internal/identity"
+)
+
+// cast is who takes part, each by their token, and the services they call.
+type cast struct {
+	ann, omar, carol grpc.CallOption // administrator, operator, approver
+	alice, bob       grpc.CallOption // agents
+	aliceDeciding    grpc.CallOption // Alice, were she given an approver's scope
+	bobDeciding      grpc.CallOption
+
+	approvals     gatev1.ApprovalServiceClient
+	policies      gatev1.PolicyServiceClient
+	operations    registryv1.OperationServiceClient
+	conversations conversationv1.ConversationServiceClient
+	messages      conversationv1.MessageServiceClient
+	inboxes       inboxv1.InboxServiceClient
+	dispatches    inboxv1.DispatchServiceClient
+
+	conns []*grpc.ClientConn
+}
+
+func (c *cast) assemble(stage Stage, tenant string) error {
+	deciding := slices.Concat(home.AgentScopes, home.ApproverScopes)
+	for _, one := range []struct {
+		as      *grpc.CallOption
+		subject string
+		scopes  []string
+	}{
+		{&c.ann, "human:ann", home.AdminScopes},
+		{&c.omar, "human:omar", home.OperatorScopes},
+		{&c.carol, "human:carol", home.ApproverScopes},
+		{&c.alice, "agent:alice", home.AgentScopes},
+		{&c.bob, "agent:bob", home.AgentScopes},
+		{&c.aliceDeciding, "agent:alice", deciding},
+		{&c.bobDeciding, "agent:bob", deciding},
+	} {
+		token, err := stage.Token(identity.Caller{Tenant: tenant, Subject: one.subject, Scopes: one.scopes})
+		if err != nil {
+			return err
+		}
+		*one.as = grpc.PerRPCCredentials(bearer(token))
+	}
+
+	at := stage.Addresses()
+	dial := func(address string) (conn *grpc.ClientConn, err error) {
+		conn, err = grpc.NewClient(address,
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithUnaryInterceptor(patiently),
+			// A service that was killed is back within a second or two.
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 2, MaxDelay: time.Second},
+				MinConnectTimeout: time.Second,
+			}))
+		if err == nil {
+			c.conns = append(c.conns, conn)
+		}
+		return conn, err
+	}
+	gate, err := dial(at.Gate)
+	if err != nil {
+		return err
+	}
+	registry, err := dial(at.Registry)
+	if err != nil {
+		return err
+	}
+	conversation, err := dial(at.Conversation)
+	if err != nil {
+		return err
+	}
+	inbox, err := dial(at.Inbox)
+	if err != nil {
+		return err
+	}
+	c.approvals, c.policies = gatev1.NewApprovalServiceClient(gate), gatev1.NewPolicyServiceClient(gate)
+	c.operations = registryv1.NewOperationServiceClient(registry)
+	c.conversations = conversationv1.NewConversationServiceClient(conversation)
+	c.messages = conversationv1.NewMessageServiceClient(conversation)
+	c.inboxes, c.dispatches = inboxv1.NewInboxServiceClient(inbox), inboxv1.NewDispatchServiceClient(inbox)
+	return nil
+}
+
+func (c *cast) dismiss() {
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+}
+
+// patiently calls again while weir says that it can't now. Every call of weir's can be
+// repeated and converges on the first one's result, so that is all a client needs to
+// live through a restart.
+func patiently(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		if code := status.Code(err); code != codes.Unavailable && code != codes.Aborted {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// bearer is a token as gRPC sends it.
+type bearer string
+
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+}
+
+// RequireTransportSecurity is false: the story's meshes are on this machine.
+func (b bearer) RequireTransportSecurity() bool { return false }
