@@ -3,7 +3,7 @@
 # One service or the weir command as an image:
 #
 #   docker build --build-arg SERVICE=gate -t weir/gate .        gate, registry, conversation, inbox
-#   docker build --build-arg SERVICE=weir -t weir/weir .        the whole mesh: docker run weir/weir up
+#   docker build --build-arg SERVICE=weir -t weir/weir .        the whole mesh: docker run --network host weir/weir up
 
 FROM golang:1.26 AS build
 WORKDIR /src

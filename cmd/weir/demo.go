@@ -15,7 +15,7 @@ import (
 type demoCommand struct {
 	Apart bool        `help:"Every service, NATS and Redis as a process of its own." xor:"mesh"`
 	Addr  string      `help:"Gate of a mesh that runs already, with the other services and NATS on the ports that follow. Nothing is killed or flushed there." placeholder:"HOST:PORT" xor:"mesh"`
-	Data  home.Folder `help:"With --addr: the data folder of that mesh." default:".weir" placeholder:"DIR"`
+	Data  home.Folder `help:"With --addr: the data folder of that mesh." default:".weir"`
 }
 
 // errTold is that of a story that did not go as it should. It has told so itself.
@@ -42,7 +42,7 @@ func (c *demoCommand) Run(ctx context.Context) error {
 		return err
 	}
 	err = tell(ctx, own)
-	if errors.Is(err, errTold) {
+	if errors.Is(err, errTold) && ctx.Err() == nil {
 		fmt.Fprint(os.Stderr, "\nWhat the processes logged last:\n", own.LastWords())
 	}
 	return errors.Join(err, own.Close())

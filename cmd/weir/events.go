@@ -13,10 +13,10 @@ import (
 )
 
 type eventsCommand struct {
-	Subject   string `help:"Which: weir.<service>.<tenant>.<kind>.<id>, where * is any part and > all that follow." default:"weir.>" placeholder:"SUBJECT"`
+	Subject   string `help:"Which: weir.<service>.<tenant>.<kind>.<id>, where * is any part and > all that follow." default:"weir.>"`
 	FromStart bool   `help:"Those of the past first."`
 	Count     uint64 `help:"End after so many." placeholder:"N"`
-	NATS      string `name:"nats" help:"NATS server of the mesh." default:"nats://127.0.0.1:7005" placeholder:"URL"`
+	NATS      string `name:"nats" help:"NATS server of the mesh." default:"nats://127.0.0.1:7005"`
 }
 
 // errEnough ends the reading after Count events.

@@ -9,7 +9,7 @@ import (
 )
 
 type tokenCommand struct {
-	Data     home.Folder   `help:"Data folder whose key signs." default:".weir" placeholder:"DIR"`
+	Data     home.Folder   `help:"Data folder whose key signs." default:".weir"`
 	Subject  string        `help:"Whom it proves: agent:, human: or service: and a name." required:"" placeholder:"SUBJECT"`
 	Tenant   string        `help:"The tenant that they belong to." required:"" placeholder:"NAME"`
 	Scope    []string      `help:"What they may do; repeat it, or separate by commas." placeholder:"SCOPE"`

@@ -11,7 +11,7 @@ import (
 )
 
 type upCommand struct {
-	Data      home.Folder    `help:"Folder for the journal, the signing key and tokens." default:".weir" placeholder:"DIR"`
+	Data      home.Folder    `help:"Folder for the journal, the signing key and tokens." default:".weir"`
 	Addresses mesh.Addresses `embed:""`
 	Redis     string         `help:"Redis to keep hot state in, instead of in this process." placeholder:"URL"`
 	LogLevel  slog.Level     `help:"Least level to log to standard error: debug, info, warn or error." default:"warn"`

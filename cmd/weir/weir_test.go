@@ -54,7 +54,6 @@ func run(t *testing.T, limit time.Duration, args ...string) (stdout, stderr stri
 	defer cancel()
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(ctx, weir, args...)
-	cmd.Dir = t.TempDir()
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	// First in order, so that it can end its own processes.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

@@ -17,10 +17,12 @@ import (
 )
 
 const (
-	// attempts bounds how often one command is decided when other writers win.
-	attempts = 6
-	// conflictPause is the longest first wait after a lost race; it doubles.
-	conflictPause = 4 * time.Millisecond
+	// contentionLimit bounds how long one command is decided again because other
+	// writers win, and contentionPause is the longest wait before each time. The
+	// pause is at random: without it two replicas that both have a queue of
+	// writers can fall into step, and the same one always loses.
+	contentionLimit = 2 * time.Second
+	contentionPause = 2 * time.Millisecond
 	// memoryBytes bounds the states that one loop keeps in memory.
 	memoryBytes = 64 << 20
 	// stateOverhead is what an entry costs beside its state.
@@ -51,6 +53,9 @@ type Snapshot[S any] struct {
 	// tail is how many events this process has followed since it knew the
 	// aggregate to have a snapshot in the journal.
 	tail int
+	// shown is the epoch of the hot store in which this process wrote this
+	// version there, empty where it did not.
+	shown string
 }
 
 // Exists says whether the aggregate has any event.
@@ -99,7 +104,7 @@ func (l *Loop[S, E]) Do(ctx context.Context, id journal.Key, decide Decide[S, E]
 	}
 	// Verified says that the journal was asked: current was the newest state then.
 	verified := false
-	for attempt := range attempts {
+	for started := time.Now(); time.Since(started) < contentionLimit; {
 		// Whole microseconds, so that the time reads back as it was decided on.
 		now := l.Now().UTC().Truncate(time.Microsecond)
 		event, refusal := decide(current.State, now)
@@ -118,14 +123,11 @@ func (l *Loop[S, E]) Do(ctx context.Context, id journal.Key, decide Decide[S, E]
 			return current, refusal
 		}
 		next, err := l.append(ctx, id, current, event, now)
-		if err == nil {
-			return next, nil
-		}
 		if !errors.Is(err, journal.ErrConflict) {
-			return Snapshot[S]{}, err
+			return next, err
 		}
 		if verified { // else it was no race, only an old state
-			if err := sleep(ctx, rand.N(conflictPause<<attempt)); err != nil {
+			if err := sleep(ctx, rand.N(contentionPause)); err != nil {
 				return Snapshot[S]{}, fault.From(err)
 			}
 		}
@@ -162,18 +164,28 @@ func (l *Loop[S, E]) append(ctx context.Context, key journal.Key, current Snapsh
 	}
 	next := l.evolve(current, Recorded[E]{Event: event, ID: record.ID, Time: now, Sequence: sequence})
 	next = l.keep(ctx, key, next)
+	next.shown = l.refresh(context.WithoutCancel(ctx), key, current.Version, next, event)
 	l.remember(key, next)
-	l.refresh(context.WithoutCancel(ctx), key, current.Version, next, event)
 	return next, nil
+}
+
+// after gives the state after an event of the journal.
+func (l *Loop[S, E]) after(current Snapshot[S], e journal.Event) (Snapshot[S], error) {
+	event, err := Decode[E](e)
+	if err != nil {
+		return Snapshot[S]{}, err
+	}
+	return l.evolve(current, event), nil
 }
 
 func (l *Loop[S, E]) evolve(current Snapshot[S], event Recorded[E]) Snapshot[S] {
 	return Snapshot[S]{State: l.kind.Evolve(current.State, event), Version: event.Sequence, tail: current.tail + 1}
 }
 
-// refresh shows in Redis what one event changed. What fails here, the projector
-// repairs: it hears of every event.
-func (l *Loop[S, E]) refresh(ctx context.Context, key journal.Key, from uint64, next Snapshot[S], event E) {
+// refresh shows in Redis what one event changed, and gives the epoch that it did
+// so in. What fails here, the projector repairs: it hears of every event.
+func (l *Loop[S, E]) refresh(ctx context.Context, key journal.Key, from uint64, next Snapshot[S], event E) string {
+	epoch := l.hot.KnownEpoch()
 	change, err := l.kind.encode(next.State, l.kind.Codec.Touched(next.State, event))
 	if err == nil {
 		var applied hot.Applied
@@ -184,7 +196,9 @@ func (l *Loop[S, E]) refresh(ctx context.Context, key journal.Key, from uint64, 
 	}
 	if err != nil {
 		l.log.Debug("hot store not refreshed, the projector will", "key", key.String(), "error", err)
+		return ""
 	}
+	return epoch
 }
 
 // put writes the whole state to Redis.
@@ -248,12 +262,9 @@ func (l *Loop[S, E]) catchUp(ctx context.Context, key journal.Key, s Snapshot[S]
 		s = l.kept(ctx, key)
 	}
 	_, err := l.journal.Replay(ctx, key, s.Version, func(e journal.Event) error {
-		event, err := Decode[E](e)
-		if err != nil {
-			return err
-		}
-		s = l.evolve(s, event)
-		return nil
+		var err error
+		s, err = l.after(s, e)
+		return err
 	})
 	if err != nil {
 		return Snapshot[S]{}, err

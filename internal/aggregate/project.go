@@ -27,19 +27,23 @@ const (
 // Projected is a loop as the projector sees it.
 type Projected interface {
 	name() string
-	project(context.Context, journal.Event) error
+	project(ctx context.Context, epoch string, e journal.Event) error
 }
 
 func (l *Loop[S, E]) name() string { return l.kind.Name }
 
 // project makes sure that Redis shows an event of this kind. It normally does
-// already, since the write path refreshed it.
-func (l *Loop[S, E]) project(ctx context.Context, e journal.Event) error {
+// already, since the write path refreshed it. Where that was this process, in
+// this epoch, Redis need not be asked.
+func (l *Loop[S, E]) project(ctx context.Context, epoch string, e journal.Event) error {
+	s, ok := l.memory.GetIfPresent(e.Key)
+	if ok && s.Version >= e.Sequence && s.shown == epoch {
+		return nil
+	}
 	shows, err := l.hot.Shows(ctx, e.Key, e.Sequence, l.kind.Due != nil)
 	if err != nil || shows {
 		return err
 	}
-	s, ok := l.memory.GetIfPresent(e.Key)
 	switch {
 	case ok && s.Version >= e.Sequence:
 		return l.put(ctx, e.Key, s)
@@ -145,7 +149,9 @@ func (p *Projector) runEpoch(ctx context.Context, epoch hot.Epoch) error {
 		return err
 	}
 	done := make(chan error, 1)
-	go func() { done <- consumer.Run(ctx, p.project) }()
+	p.hot.KnowEpoch(epoch.ID)
+	project := func(ctx context.Context, e journal.Event) error { return p.project(ctx, epoch.ID, e) }
+	go func() { done <- consumer.Run(ctx, project) }()
 	defer func() { cancel(); <-done }()
 
 	if err := consumer.RemoveOthers(ctx, projectorPrefix); err != nil {
@@ -176,11 +182,11 @@ func (p *Projector) runEpoch(ctx context.Context, epoch hot.Epoch) error {
 	}
 }
 
-func (p *Projector) project(ctx context.Context, e journal.Event) error {
+func (p *Projector) project(ctx context.Context, epoch string, e journal.Event) error {
 	loop, ok := p.loops[e.Key.Kind]
 	if !ok {
 		return fault.New(fault.EventUnreadable, "events of kind %q are not known", e.Key.Kind).
 			Wrap(fmt.Errorf("event %d", e.Sequence))
 	}
-	return loop.project(ctx, e)
+	return loop.project(ctx, epoch, e)
 }

@@ -166,7 +166,7 @@ func TestAnErasedAggregateIsNotProjected(t *testing.T) {
 	r.erase("x")
 	r.redis.Flush()
 	a := r.replica()
-	if err := a.project(t.Context(), late); err != nil {
+	if err := a.project(t.Context(), "epoch", late); err != nil {
 		t.Fatal(err)
 	}
 	if d, err := r.hot.Read(t.Context(), key("x")); err != nil || d.Version != 0 {
@@ -189,7 +189,7 @@ func TestAnAggregateBegunAnewIsProjectedAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.project(t.Context(), event); err != nil {
+	if err := a.project(t.Context(), "epoch", event); err != nil {
 		t.Fatal(err)
 	}
 	s, err := a.Read(t.Context(), key("x"))

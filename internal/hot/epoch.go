@@ -58,6 +58,19 @@ func (s *Store) Epoch(ctx context.Context) (Epoch, error) {
 	return Epoch{ID: fields[epochID], Target: target, Complete: fields[epochComplete] != ""}, nil
 }
 
+// KnowEpoch says which epoch the projector of this process is in. It is told
+// before the projector handles the epoch's first event.
+func (s *Store) KnowEpoch(id string) { s.known.Store(&id) }
+
+// KnownEpoch is the epoch that KnowEpoch told last, empty at first. Redis may be
+// in a newer one by now, never in an older one.
+func (s *Store) KnownEpoch() string {
+	if id := s.known.Load(); id != nil {
+		return *id
+	}
+	return ""
+}
+
 // BeginEpoch starts a new epoch in place of the one with the old ID. Of several
 // replicas that try, one wins, and all get the winner's.
 func (s *Store) BeginEpoch(ctx context.Context, target uint64) (Epoch, error) {

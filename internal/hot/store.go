@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +39,7 @@ type Store struct {
 	prefix string
 	// restUntil is when Redis may be asked again, in Unix nanoseconds.
 	restUntil atomic.Int64
+	known     atomic.Pointer[string]
 }
 
 // Open prepares the part of Redis that belongs to a service and to one journal
@@ -50,6 +52,7 @@ func Open(url, service, stream string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
+	quiet.Do(func() { redis.SetLogger(silence{}) })
 	client := redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs:                 addrs,
 		DB:                    options.DB,
@@ -61,6 +64,7 @@ func Open(url, service, stream string) (*Store, error) {
 		WriteTimeout:          ioTimeout,
 		ContextTimeoutEnabled: true,
 		MaxRetries:            1,
+		DialerRetries:         1,
 		DisableIdentity:       true,
 	})
 	shared, err := client.AsyncAutoPipeline()
@@ -69,6 +73,15 @@ func Open(url, service, stream string) (*Store, error) {
 	}
 	return &Store{client: client, shared: shared, prefix: "weir:" + service + "@" + stream + ":"}, nil
 }
+
+// silence keeps the client from writing lines of its own to stderr: every
+// failure comes back as an error, to whoever can say what it means.
+type silence struct{}
+
+var quiet sync.Once
+
+// Printf says nothing.
+func (silence) Printf(context.Context, string, ...any) {}
 
 // parseURL reads redis://host, or the address of a cluster, which names further
 // nodes as redis://host?addr=host2&addr=host3.

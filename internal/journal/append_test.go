@@ -271,6 +271,7 @@ func TestAnAppendSurvivesARestartOfNATS(t *testing.T) {
 	one := appended(t, l.journal, event("one"), 0)
 	two, err := l.append(t, event("two"), one, func() {
 		l.nats.Stop()
+		meshtest.Eventually(t, "the client has tried for a while", func() bool { return l.proxy.Refused() >= 3 })
 		l.nats.Start()
 	})
 	if err != nil {

@@ -35,7 +35,7 @@ const (
 )
 
 // ErrConflict says that another event became the successor of the expected
-// version. Reload, decide again.
+// version. Read what came since, decide again.
 var ErrConflict = errors.New("the aggregate has a newer event")
 
 // Journal is the stream of one service. It is safe for concurrent use.

@@ -14,6 +14,7 @@ type Proxy struct {
 	listener  net.Listener
 	server    string
 	swallowed atomic.Int64
+	refused   atomic.Int64
 
 	mu     sync.Mutex
 	links  map[*link]struct{}
@@ -72,6 +73,9 @@ func (p *Proxy) Swallow() {
 // Swallowed is how many bytes were lost.
 func (p *Proxy) Swallowed() int64 { return p.swallowed.Load() }
 
+// Refused is how many connections could not be made, the server being away.
+func (p *Proxy) Refused() int64 { return p.refused.Load() }
+
 // Cut ends the connections there are. New ones can be made.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
@@ -84,6 +88,7 @@ func (p *Proxy) Cut() {
 func (p *Proxy) serve(client net.Conn) {
 	server, err := net.Dial("tcp", p.server)
 	if err != nil {
+		p.refused.Add(1)
 		_ = client.Close()
 		return
 	}

@@ -40,6 +40,9 @@ const (
 	maxMessages = 1_000_000
 	// messageBytes estimates what one message costs in memory.
 	messageBytes = 192
+	// snapshotEvery bounds a replay to some ten milliseconds. A snapshot of ten
+	// thousand messages has about 600 KiB.
+	snapshotEvery = 1000
 )
 
 type conversation struct {
@@ -75,10 +78,11 @@ type entry struct {
 
 func kind() aggregate.Kind[conversation, *conversationv1.Event] {
 	return aggregate.Kind[conversation, *conversationv1.Event]{
-		Name:   kindName,
-		Evolve: evolve,
-		Codec:  codec{},
-		Lists:  lists,
+		Name:          kindName,
+		Evolve:        evolve,
+		Codec:         codec{},
+		Lists:         lists,
+		SnapshotEvery: snapshotEvery,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,6 +30,8 @@ type mesh struct {
 	redis  *meshtest.Redis
 	signer *identity.Signer
 	jwks   string
+	// tokens are by tenant and subject.
+	tokens sync.Map
 }
 
 func newMesh(t testing.TB) *mesh {
@@ -95,13 +98,18 @@ func (m *mesh) as(subject string) context.Context { return m.asIn("acme", subjec
 
 func (m *mesh) asIn(tenant, subject string) context.Context {
 	m.t.Helper()
-	token, err := m.signer.Issue(identity.Caller{
-		Tenant: tenant, Subject: subject, Scopes: []string{"conversation.read", "conversation.write"},
-	}, "weir", time.Hour)
-	if err != nil {
-		m.t.Fatal(err)
+	header, known := m.tokens.Load([2]string{tenant, subject})
+	if !known {
+		token, err := m.signer.Issue(identity.Caller{
+			Tenant: tenant, Subject: subject, Scopes: []string{"conversation.read", "conversation.write"},
+		}, "weir", time.Hour)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		header = "Bearer " + token
+		m.tokens.Store([2]string{tenant, subject}, header)
 	}
-	return metadata.AppendToOutgoingContext(m.t.Context(), "authorization", "Bearer "+token)
+	return metadata.AppendToOutgoingContext(m.t.Context(), "authorization", fmt.Sprint(header))
 }
 
 // The people of these tests: ann owns conversations, bob takes part in them,
@@ -175,6 +183,25 @@ func (m *mesh) all(r replica, conversation string, size int32, order conversatio
 		}
 		req.From = &next
 	}
+}
+
+// ids lists the message ids of a conversation in order.
+func (m *mesh) ids(r replica, conversation string) []string {
+	m.t.Helper()
+	var ids []string
+	for _, said := range m.all(r, conversation, 1000, conversationv1.Order_ORDER_UNSPECIFIED) {
+		ids = append(ids, said.GetMessageId())
+	}
+	return ids
+}
+
+// rebuilt waits until Redis shows all of the journal again.
+func (m *mesh) rebuilt(r replica) {
+	m.t.Helper()
+	meshtest.Eventually(m.t, "the lists are complete", func() bool {
+		_, err := r.conversations.ListConversations(m.as(ann), &conversationv1.ListConversationsRequest{PageSize: 1})
+		return err == nil
+	})
 }
 
 func positions(messages []*conversationv1.Message) []int64 {

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc"
 
 	inboxv1 "weir/gen/inbox/v1"
-	"weir/internal/aggregate"
 	"weir/internal/backend"
 	"weir/internal/serve"
 )
@@ -50,7 +49,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer b.Close()
 
 	inboxes := newInboxLoop(b)
-	dispatches := aggregate.New(dispatchKind(), b.Journal, b.Hot, b.Log)
+	dispatches := newDispatchLoop(b)
 	consumer, err := b.Consumer("conversation", "inbox-deliveries", "weir.conversation.*.conversation.*")
 	if err != nil {
 		return fmt.Errorf("inbox: %w", err)
@@ -70,10 +69,6 @@ func Run(ctx context.Context, cfg Config) error {
 			func(ctx context.Context) error { return sweepLeases(ctx, inboxes) },
 		},
 	})
-}
-
-func newInboxLoop(b *backend.Backend) *inboxLoop {
-	return aggregate.New(inboxKind(), b.Journal, b.Hot, b.Log)
 }
 
 func register(s *grpc.Server, inboxes *inboxServer, dispatches *dispatchServer) {

@@ -19,9 +19,9 @@ import (
 // is enqueued and never ends. What can happen to each of its messages is drawn
 // in message.go; here is what holds for them together:
 //
-//	pending + delayed + claimed ≤ limit        refused at it, never evicted
-//	dead ≤ maxDead + limit                     likewise
-//	finished ids ≤ maxFinished + one event's   the oldest are forgotten
+//	pending + delayed + claimed ≤ limit   refused at it, never evicted
+//	dead ≤ maxDead + limit                likewise, since any that waits may die
+//	finished ids ≤ maxFinished            the oldest are forgotten
 //
 // Every message is in exactly one of ready, delayed, leases, or dead.
 

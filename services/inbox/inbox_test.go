@@ -252,3 +252,25 @@ func TestEveryCommandInEveryStateOfADispatch(t *testing.T) {
 		return b.String()
 	})
 }
+
+func TestContentsThatDifferHaveDifferentFingerprints(t *testing.T) {
+	seen := map[string]enqueue{}
+	for _, c := range []enqueue{
+		{Sender: "agent:a", Body: "xy"},
+		{Sender: "agent:ax", Body: "y"},
+		{Sender: "agent:a", Body: "x", Correlation: "y"},
+		{Sender: "agent:a", Body: "xy", Priority: 1},
+		{Sender: "agent:a", Body: "xy", NotBefore: start},
+		{Sender: "agent:a", Body: "xy", NotBefore: start.Add(time.Nanosecond)},
+	} {
+		print := string(c.fingerprint())
+		if other, ok := seen[print]; ok {
+			t.Errorf("%+v and %+v have one fingerprint", c, other)
+		}
+		seen[print] = c
+	}
+	// How it is delivered is no content.
+	if c := (enqueue{Goal: "g", ID: "m", Sender: "agent:a", Body: "xy", Limit: 7}); seen[string(c.fingerprint())].Body != "xy" {
+		t.Error("id or limit is part of the fingerprint")
+	}
+}

@@ -113,7 +113,6 @@ func drawn(s inbox) string {
 		fmt.Fprintf(&b, "ready %v %s\n", at, id)
 	}
 	for name, index := range map[string]*timeline{"delayed": s.delayed, "leases": s.leases, "ends": s.ends} {
-		_ = name
 		for itr := index.Iterator(); !itr.Done(); {
 			at, id, _ := itr.Next()
 			fmt.Fprintf(&b, "%s %v %s\n", name, at, id)

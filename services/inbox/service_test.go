@@ -555,6 +555,11 @@ func TestAnAgentServesItsOwnGoalOnly(t *testing.T) {
 	if got := e.claim("eve", "1", 1, time.Minute); len(got.GetMessages()) != 0 {
 		t.Errorf("an inbox that nobody wrote to served %v", got)
 	}
+	for method, err := range ask("eve") {
+		if method != "claim" {
+			wantReason(t, err, fault.InboxNotFound)
+		}
+	}
 	_, err := e.ListInboxes(t.Context(), &inboxv1.ListInboxesRequest{PageToken: "x"})
 	wantReason(t, err, fault.PageTokenInvalid)
 

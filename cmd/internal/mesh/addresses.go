@@ -9,12 +9,12 @@ import (
 
 // Addresses are where a mesh is reached, each a host and port. The tags are for kong.
 type Addresses struct {
-	Gate         string `help:"Where the gate serves gRPC." default:"127.0.0.1:7001" placeholder:"HOST:PORT"`
-	Registry     string `help:"Where the registry serves gRPC." default:"127.0.0.1:7002" placeholder:"HOST:PORT"`
-	Conversation string `help:"Where the conversation service serves gRPC." default:"127.0.0.1:7003" placeholder:"HOST:PORT"`
-	Inbox        string `help:"Where the inbox serves gRPC." default:"127.0.0.1:7004" placeholder:"HOST:PORT"`
-	NATS         string `name:"nats" help:"Where NATS serves events." default:"127.0.0.1:7005" placeholder:"HOST:PORT"`
-	HTTP         string `name:"http" help:"Where /metrics and /healthz of all four are." default:"127.0.0.1:7006" placeholder:"HOST:PORT"`
+	Gate         string `help:"Where the gate serves gRPC." default:"127.0.0.1:7001"`
+	Registry     string `help:"Where the registry serves gRPC." default:"127.0.0.1:7002"`
+	Conversation string `help:"Where the conversation service serves gRPC." default:"127.0.0.1:7003"`
+	Inbox        string `help:"Where the inbox serves gRPC." default:"127.0.0.1:7004"`
+	NATS         string `name:"nats" help:"Where NATS serves events." default:"127.0.0.1:7005"`
+	HTTP         string `name:"http" help:"Where /metrics and /healthz of all four are." default:"127.0.0.1:7006"`
 }
 
 // Services are the addresses of the gRPC services by name.

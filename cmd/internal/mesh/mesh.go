@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"weir/cmd/internal/home"
@@ -48,6 +49,7 @@ func Run(ctx context.Context, cfg Config, ready func(Addresses)) error {
 		return err
 	}
 	defer ports.close()
+	redis.SetLogger(redisLog{log})
 	if cfg.Redis != "" {
 		if err := reach(ctx, cfg.Redis); err != nil {
 			return fmt.Errorf("--redis %s: %w", cfg.Redis, err)
@@ -59,14 +61,14 @@ func Run(ctx context.Context, cfg Config, ready func(Addresses)) error {
 		return err
 	}
 	defer nats.stop()
-	redis := cfg.Redis
-	if redis == "" {
+	hot := cfg.Redis
+	if hot == "" {
 		embedded, err := startRedis()
 		if err != nil {
 			return fmt.Errorf("embedded hot store: %w", err)
 		}
 		defer embedded.Close()
-		redis = "redis://" + embedded.Addr()
+		hot = "redis://" + embedded.Addr()
 	}
 
 	metrics := prometheus.NewRegistry()
@@ -79,7 +81,7 @@ func Run(ctx context.Context, cfg Config, ready func(Addresses)) error {
 	defer startWeb(ports.http, metrics, health, log).Close()
 
 	running, runningCtx := errgroup.WithContext(ctx)
-	for _, run := range services(cfg.Data, ports, redis, nats.url, metrics, log) {
+	for _, run := range services(cfg.Data, ports, hot, nats.url, metrics, log) {
 		running.Go(func() error {
 			err := run(runningCtx)
 			if err == nil && ctx.Err() == nil && runningCtx.Err() == nil {

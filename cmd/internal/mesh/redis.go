@@ -3,6 +3,8 @@ package mesh
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 
 	"github.com/alicebob/miniredis/v2"
 
@@ -15,6 +17,14 @@ func startRedis() (*miniredis.Miniredis, error) {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true) // by itself it expires nothing
 	return m, m.StartAddr("127.0.0.1:0")
+}
+
+// redisLog is the mesh's log as the Redis client knows it, which otherwise writes lines of
+// its own. What it says the services say too, in their words.
+type redisLog struct{ log *slog.Logger }
+
+func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
+	l.log.InfoContext(ctx, fmt.Sprintf(format, v...), "client", "redis")
 }
 
 // reach asks Redis something, opened the way that services open it. They start without

@@ -16,7 +16,7 @@ import (
 type process struct {
 	name    string
 	command []string
-	log     string // file of what it writes, over all its lives
+	log     string // file of what it writes to standard error, over all its lives
 
 	running *exec.Cmd
 	ended   chan struct{} // closed when it ended, however it did
@@ -33,8 +33,8 @@ func (p *process) start() error {
 	defer log.Close() // the process has its own
 	cmd := exec.Command(p.command[0], p.command[1:]...)
 	cmd.Dir = filepath.Dir(p.log)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = apart()
+	cmd.Stderr = log
+	cmd.SysProcAttr = ownGroup()
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("%s: %w", p.name, err)
 	}

@@ -108,7 +108,8 @@ func (s *Stage) addRedis(server string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.add("redis", server, "--bind", host, "--port", port, "--save", "", "--appendonly", "no"), nil
+	return s.add("redis", server, "--bind", host, "--port", port, "--save", "", "--appendonly", "no",
+		"--logfile", "/dev/stderr"), nil
 }
 
 // open starts every process and waits until the mesh serves.

@@ -35,7 +35,7 @@ func (s *story) claim(ctx context.Context) error {
 		return err
 	}
 	if len(claimed.GetMessages()) != 1 {
-		return fmt.Errorf("Bob got %d messages", len(claimed.GetMessages()))
+		return fmt.Errorf("the claim gave %d messages", len(claimed.GetMessages()))
 	}
 	message := claimed.GetMessages()[0]
 	s.delivered, s.token = message.GetMessageId(), claimed.GetClaimToken()
