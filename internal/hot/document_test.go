@@ -44,7 +44,7 @@ func gap(t *testing.T, s *server) {
 	wantDocument(t, h, k, 0) // neither the old one nor one with a hole
 	refreshed(t, h, k, 1, 5, set("root=5"), in(5, "all"), hot.Newer)
 	refreshed(t, h, k, 5, 9, set("root=9"), in(9, "all"), hot.Gap) // said until somebody loads it
-	wasPut(t, h, k, 5, in(5, "all"), "root=5") // loaded before the last event
+	wasPut(t, h, k, 5, in(5, "all"), "root=5")                     // loaded before the last event
 	wantDocument(t, h, k, 0)
 	wasPut(t, h, k, 9, in(9, "all"), "root=9", "e:a=A")
 	wantDocument(t, h, k, 9, "root=9", "e:a=A")

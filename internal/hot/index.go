@@ -153,9 +153,22 @@ func (s *Store) TakeDue(ctx context.Context, kind string, now, held time.Time, l
 	if err := s.resting(); err != nil {
 		return nil, err
 	}
+	// Mostly nothing is due, so one round trip asks which shards have anything.
+	counts := make([]*redis.IntCmd, dueShards)
+	upTo := strconv.FormatInt(now.UnixMilli(), 10)
+	for shard := range counts {
+		counts[shard] = s.shared.ZCount(ctx, s.duePartition(kind, uint32(shard))+"due", "-inf", upTo)
+	}
 	var keys []journal.Key
-	for shard := range uint32(dueShards) {
-		due := s.duePartition(kind, shard) + "due"
+	for shard, count := range counts {
+		waiting, err := count.Result()
+		if err := s.check(ctx, err); err != nil {
+			return nil, err
+		}
+		if waiting == 0 {
+			continue
+		}
+		due := s.duePartition(kind, uint32(shard)) + "due"
 		members, err := takeScript.Run(ctx, s.client, []string{due},
 			now.UnixMilli(), held.UnixMilli(), limit).StringSlice()
 		if err := s.check(ctx, err); err != nil {
