@@ -217,23 +217,23 @@ func (l *Loop[S, E]) load(ctx context.Context, key journal.Key) (Snapshot[S], er
 	if s, ok := l.memory.GetIfPresent(key); ok {
 		return s, nil
 	}
-	s, err := l.fromHot(ctx, key)
+	document, err := l.hot.Read(ctx, key)
 	switch {
 	case fault.Is(err, fault.DocumentUnreadable):
 		return Snapshot[S]{}, err
-	case err == nil && s.Exists():
-		l.remember(key, s)
+	case err != nil || document.Version == 0:
+		return Snapshot[S]{}, nil
 	}
+	s, err := l.decode(ctx, key, document)
+	if err != nil {
+		return Snapshot[S]{}, err
+	}
+	l.remember(key, s)
 	return s, nil
 }
 
-// fromHot reads the document, or only some of its fields. Version 0 says only
-// that Redis does not have it.
-func (l *Loop[S, E]) fromHot(ctx context.Context, key journal.Key, fields ...string) (Snapshot[S], error) {
-	document, err := l.hot.Read(ctx, key, fields...)
-	if err != nil || document.Version == 0 {
-		return Snapshot[S]{}, err
-	}
+// decode reads a document. One that cannot be read is left as it is.
+func (l *Loop[S, E]) decode(ctx context.Context, key journal.Key, document hot.Document) (Snapshot[S], error) {
 	state, err := l.kind.Codec.Decode(document.Fields)
 	if err != nil {
 		if err := l.hot.MarkUnreadable(ctx, key); err != nil {
@@ -244,9 +244,15 @@ func (l *Loop[S, E]) fromHot(ctx context.Context, key journal.Key, fields ...str
 	return Snapshot[S]{State: state, Version: document.Version}, nil
 }
 
-// fromJournal replays an aggregate and puts it into Redis.
+// fromJournal replays what came since the state in memory, or all, and puts the
+// aggregate into Redis.
 func (l *Loop[S, E]) fromJournal(ctx context.Context, key journal.Key) (Snapshot[S], error) {
-	s, err := l.catchUp(ctx, key, Snapshot[S]{})
+	remembered, _ := l.memory.GetIfPresent(key)
+	s, err := l.catchUp(ctx, key, remembered)
+	if remembered.Exists() && fault.Is(err, fault.EventUnreadable) {
+		// What is remembered may have been erased since.
+		s, err = l.catchUp(ctx, key, Snapshot[S]{})
+	}
 	if err != nil || !s.Exists() {
 		return s, err
 	}

@@ -111,7 +111,7 @@ func TestRedisBackWithAnOldSnapshot(t *testing.T) {
 	waitListed(t, r.replica(), "all", "during", "new", "changed", "old")
 	for id, count := range map[string]int64{"old": 2, "changed": 2, "new": 1, "during": 1} {
 		wantCount(t, r.replica(), id, count)
-		if s, err := a.fromHot(t.Context(), key(id)); err != nil || s.State.Count != count {
+		if s, err := shown(t, a, id); err != nil || s.State.Count != count {
 			t.Errorf("redis shows %s with %d, %v", id, s.State.Count, err)
 		}
 	}
@@ -509,6 +509,31 @@ func wantInRedis(t testing.TB, r *rig, id string, s Snapshot[ledger]) {
 	for name, value := range want.Set {
 		if got.Fields[name] != string(value) {
 			t.Fatalf("%s has %s = %q, want %q", id, name, got.Fields[name], value)
+		}
+	}
+}
+
+// A rebuild hears of the past. Until it is complete, no read takes what it shows
+// for the present.
+func TestAReadDuringARebuildShowsThePresent(t *testing.T) {
+	r := newRig(t)
+	writer := r.replica()
+	first := must(t, writer, "x", "one")
+	early, err := r.journal.Get(t.Context(), first.Version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	remembers := r.replica()
+	must(t, remembers, "x", "two")
+	must(t, writer, "x", "three")
+	for name, projector := range map[string]*ledgerLoop{"with no memory": r.replica(), "with an old memory": remembers} {
+		r.redis.Flush()
+		if err := projector.project(t.Context(), "epoch", early); err != nil {
+			t.Fatal(err)
+		}
+		s, err := writer.Read(t.Context(), key("x"))
+		if err != nil || s.State.Count != 3 {
+			t.Errorf("%s: a read shows %d entries, %v; 3 were acknowledged", name, s.State.Count, err)
 		}
 	}
 }

@@ -19,16 +19,17 @@ const (
 )
 
 // Read gives an aggregate's state as Redis shows it, or as the journal does
-// where Redis can't. With fields it asks for those only, and the rest of the
-// state may be missing. Memory is not asked: another replica may have written.
+// where Redis can't, or is being rebuilt. With fields it asks for those only,
+// and the rest of the state may be missing. Memory is not believed: another
+// replica may have written.
 //
 // Version 0 in the answer is proof that the aggregate has no event.
 func (l *Loop[S, E]) Read(ctx context.Context, key journal.Key, fields ...string) (Snapshot[S], error) {
-	s, err := l.fromHot(ctx, key, fields...)
-	switch {
-	case err == nil && s.Exists():
-		return s, nil
-	case fault.Is(err, fault.DocumentUnreadable):
+	document, err := l.hot.ReadSettled(ctx, key, fields...)
+	if err == nil && document.Version != 0 {
+		return l.decode(ctx, key, document)
+	}
+	if fault.Is(err, fault.DocumentUnreadable) {
 		return Snapshot[S]{}, err
 	}
 	return l.fromJournal(ctx, key)

@@ -96,6 +96,30 @@ func (s *Store) Read(ctx context.Context, key journal.Key, fields ...string) (Do
 	return Document{Version: version, Fields: all}, nil
 }
 
+// ReadSettled is Read for who takes the answer for the present. While the epoch
+// is not complete, a document may show the past, as far as the projector has
+// got; then there is none.
+func (s *Store) ReadSettled(ctx context.Context, key journal.Key, fields ...string) (Document, error) {
+	if err := s.resting(); err != nil {
+		return Document{}, err
+	}
+	// Asked before the document, in the same pipeline: a document that is read
+	// after its epoch was complete shows the present.
+	epoch := s.shared.HMGet(ctx, s.epochKey(), epochID, epochComplete)
+	document, err := s.Read(ctx, key, fields...)
+	if err != nil {
+		return Document{}, err
+	}
+	values, err := epoch.Result()
+	if err := s.check(ctx, err); err != nil {
+		return Document{}, err
+	}
+	if values[1] == nil {
+		return Document{}, nil
+	}
+	return document, nil
+}
+
 func (s *Store) readFields(ctx context.Context, redisKey string, fields []string) (map[string]string, error) {
 	names := append([]string{fieldVersion, fieldFloor, fieldUnreadable}, fields...)
 	values, err := s.shared.HMGet(ctx, redisKey, names...).Result()
