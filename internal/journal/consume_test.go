@@ -246,6 +246,27 @@ func TestFiltersChooseByTenantKindAndID(t *testing.T) {
 	}
 }
 
+// A consumer that is only just being created has nothing pending either.
+func TestAConsumerThatNobodyRunsHasNotCaughtUp(t *testing.T) {
+	n := meshtest.StartNATS(t)
+	j, nc := open(t, n.URL()), n.Connect()
+	appended(t, j, event("of another kind"), 0)
+	c := consumer(t, nc, "c", "weir.test.*.none.*")
+	if _, err := c.CaughtUp(t.Context(), 1); err == nil {
+		t.Fatal("caught up before it exists")
+	}
+	caughtUp := func(want bool) func() bool {
+		return func() bool {
+			got, err := c.CaughtUp(t.Context(), 1)
+			return err == nil && got == want
+		}
+	}
+	stop := consume(t, c, func(context.Context, journal.Event) error { return nil })
+	meshtest.Eventually(t, "it has caught up", caughtUp(true))
+	stop()
+	meshtest.Eventually(t, "nobody waits any more", caughtUp(false))
+}
+
 func TestRemoveOthersLeavesThisOneAndThoseOfOtherPrefixes(t *testing.T) {
 	n := meshtest.StartNATS(t)
 	open(t, n.URL())

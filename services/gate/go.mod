@@ -8,6 +8,7 @@ require (
 	github.com/alecthomas/kong v1.17.0
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
+	pgregory.net/rapid v1.3.0
 	weir/internal v0.0.0
 )
 

@@ -57,6 +57,26 @@ func TestAnApprovedInvocationRunsByItself(t *testing.T) {
 	}
 }
 
+// The gate refuses what an agent aims at the conversation that it is running in. Where a
+// caller names none, the call appears in the one that it aims at, and that alone must
+// not make it one that it is running in.
+func TestTheGateIsToldWhereTheCallerIsRunning(t *testing.T) {
+	r := newRig(t)
+	for _, c := range []struct{ id, runningIn, appearsIn string }{{"inv-1", "", "c1"}, {"inv-2", "c2", "c2"}} {
+		in := say(c.id, "hi")
+		in.ConversationId = c.runningIn
+		asked := r.invoke(in)
+		r.gate.steer(func() {
+			if got := r.gate.checked; got.GetConversationId() != c.runningIn || got.GetTargetConversationId() != "c1" {
+				t.Errorf("%s: the gate was asked %v", c.id, got)
+			}
+		})
+		if asked.GetConversationId() != c.appearsIn {
+			t.Errorf("%s appears in %q, want %q", c.id, asked.GetConversationId(), c.appearsIn)
+		}
+	}
+}
+
 func TestADecisionThatComesBeforeTheInvocationWaitsForItIsNotMissed(t *testing.T) {
 	r := newRig(t)
 	// The approval is there and approved, and its event is old news, by the time

@@ -120,6 +120,7 @@ type steeredGate struct {
 	hidden  bool
 	down    bool
 	checks  int
+	checked *gatev1.CheckRequest // the last one
 	// states says how redeeming an approval is refused; empty lets it through.
 	states map[string]fault.Reason
 }
@@ -137,6 +138,7 @@ func (g *steeredGate) Check(_ context.Context, in *gatev1.CheckRequest) (*gatev1
 		return nil, fault.New(fault.JournalUnavailable, "down")
 	}
 	g.checks++
+	g.checked = in
 	out := &gatev1.CheckResponse{Verdict: g.verdict, Reason: "TEST"}
 	if g.verdict == gatev1.Verdict_VERDICT_ASK {
 		out.ApprovalId = "approval-" + in.GetRequestId()
