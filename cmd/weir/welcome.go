@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"regexp"
 	"strings"
@@ -15,8 +16,9 @@ import (
 // welcome says where everything is, and what to type to see an operation go through all
 // four services.
 func welcome(w io.Writer, data home.Folder, at mesh.Addresses, redis string) {
-	if redis == "" {
-		redis = "in this process"
+	hot := "in this process"
+	if u, err := url.Parse(redis); err == nil && redis != "" {
+		hot = u.Redacted()
 	}
 	fmt.Fprintf(w, `weir is up
 
@@ -29,7 +31,7 @@ func welcome(w io.Writer, data home.Folder, at mesh.Addresses, redis string) {
   hot state     %s
   data          %s, with tokens for agent, worker, approver, admin and operator in tokens/
 
-`, at.Gate, at.Registry, at.Conversation, at.Inbox, at.NATS, at.HTTP, redis, data)
+`, at.Gate, at.Registry, at.Conversation, at.Inbox, at.NATS, at.HTTP, hot, data)
 
 	grpcurl := "grpcurl"
 	if _, err := os.Stat(".tools/grpcurl"); err == nil {

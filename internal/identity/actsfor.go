@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/maypok86/otter/v2"
 	"google.golang.org/grpc/metadata"
 
 	"weir/internal/fault"
@@ -55,24 +56,32 @@ func resolve(ctx context.Context, holder Caller, believed []string) (Caller, err
 	if len(stated) > 1 || len(stated[0]) > maxActsFor {
 		return Caller{}, malformed
 	}
-	var a actsFor
-	if err := strictJSON([]byte(stated[0]), &a); err != nil {
+	c, err := parseStatement(stated[0])
+	if err != nil {
 		return Caller{}, malformed.Wrap(err)
 	}
-	c := Caller{
-		Tenant:     a.Tenant,
-		Subject:    a.Subject,
-		Scopes:     holder.Scopes,
-		Session:    a.Session,
-		Confined:   a.Confined,
-		OnBehalfOf: a.OnBehalfOf,
-		Via:        holder.Subject,
-	}
-	if err := c.check(); err != nil {
-		return Caller{}, malformed.Wrap(err)
-	}
+	c.Scopes, c.Via = holder.Scopes, holder.Subject
 	if c.Tenant == AnyTenant || holder.Tenant != AnyTenant && holder.Tenant != c.Tenant {
 		return Caller{}, fault.New(fault.ScopeMissing, "%s may not act in that tenant", holder.Subject)
 	}
+	return c, nil
+}
+
+// statements remembers what was stated and found well-formed.
+var statements = otter.Must(&otter.Options[string, Caller]{MaximumSize: maxCached})
+
+func parseStatement(stated string) (Caller, error) {
+	if known, ok := statements.GetIfPresent(stated); ok {
+		return known, nil
+	}
+	var a actsFor
+	if err := strictJSON([]byte(stated), &a); err != nil {
+		return Caller{}, err
+	}
+	c := Caller{Tenant: a.Tenant, Subject: a.Subject, Session: a.Session, Confined: a.Confined, OnBehalfOf: a.OnBehalfOf}
+	if err := c.check(); err != nil {
+		return Caller{}, err
+	}
+	statements.Set(stated, c)
 	return c, nil
 }

@@ -52,6 +52,9 @@ func (t Table) OpenReflection() Table {
 // holder acts for another.
 func (r Rule) allow(c Caller) error {
 	if !slices.ContainsFunc(r.Scopes, c.HasScope) {
+		if len(r.Scopes) == 0 {
+			return fault.New(fault.ScopeMissing, "no scope opens this method")
+		}
 		return fault.New(fault.ScopeMissing, "the credential has no scope that opens this method: it takes %s", strings.Join(r.Scopes, " or "))
 	}
 	if c.Tenant == AnyTenant && !r.Tenantless {

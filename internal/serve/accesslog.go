@@ -18,7 +18,7 @@ import (
 // warning tells of load or of something away, and the rest is between the client and
 // its request.
 var levels = [...]slog.Level{
-	codes.OK:                 slog.LevelInfo,
+	codes.OK:                 slog.LevelDebug, // metrics count them, and what they changed is an event
 	codes.Canceled:           slog.LevelInfo,
 	codes.Unknown:            slog.LevelError,
 	codes.InvalidArgument:    slog.LevelInfo,

@@ -280,7 +280,7 @@ func TestOneLineACall(t *testing.T) {
 		t.Fatalf("%d lines", len(lines))
 	}
 	for i, want := range []map[string]any{
-		{"level": "INFO", "service": "echo", "method": echo, "code": "OK", "tenant": "acme", "subject": "agent:coder", "trace": "0af7651916cd43dd8448eb211c80319c"},
+		{"level": "DEBUG", "service": "echo", "method": echo, "code": "OK", "tenant": "acme", "subject": "agent:coder", "trace": "0af7651916cd43dd8448eb211c80319c"},
 		{"level": "INFO", "method": unlisted, "code": "PermissionDenied", "reason": "SCOPE_MISSING", "subject": "agent:coder"},
 		{"level": "WARN", "code": "Unavailable", "reason": "JOURNAL_UNAVAILABLE", "error": "JOURNAL_UNAVAILABLE: the journal is away: no route to host"},
 	} {

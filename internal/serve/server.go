@@ -19,10 +19,12 @@ import (
 // Limits of one connection. A message over a limit is refused by grpc-go itself, before
 // any interceptor, with RESOURCE_EXHAUSTED and no reason.
 const (
-	maxRecv    = 4 << 20
-	maxSend    = 16 << 20 // pages of what was received in parts
-	maxHeaders = 64 << 10
-	maxStreams = 1000
+	maxRecv = 4 << 20
+	maxSend = 16 << 20 // pages of what was received in parts
+
+	streamWorkers = 128 // calls beyond so many at once get a goroutine of their own
+	maxHeaders    = 64 << 10
+	maxStreams    = 1000
 
 	minPing = 15 * time.Second // a client that pings more often is cut off
 	maxAge  = time.Hour        // clients connect again and so find new replicas
@@ -60,6 +62,9 @@ func newServer(log *slog.Logger, transport credentials.TransportCredentials, met
 			logged.stream, recovered.stream, converted.stream,
 			untilDrain(drain), guard.Stream, validateStream,
 		),
+		// Goroutines that have grown their stack once are used again; growing it was a
+		// tenth of what a small call costs.
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxRecvMsgSize(maxRecv),
 		grpc.MaxSendMsgSize(maxSend),
 		grpc.MaxHeaderListSize(maxHeaders),

@@ -312,12 +312,12 @@ func TestSegmentsMatchAsAPlainEvaluatorSays(t *testing.T) {
 func TestWhatCouldMisleadAReaderIsShownAsEscapes(t *testing.T) {
 	for text, shown := range map[string]string{
 		"plain ascii, ünïcode, 漢字": "plain ascii, ünïcode, 漢字",
-		"a\u202eb":                `a\u202eb`, // right-to-left override
-		"a\u200bb":                `a\u200bb`, // zero-width space
-		"a\U000E0041b":            `a\udb40\udc41b`,
-		"a\x1b[31mb":              `a\u001b[31mb`,
-		"a\u2028b":                `a\u2028b`,
-		"a\u00a0b":                `a\u00a0b`,
+		"a\u202eb":                 `a\u202eb`, // right-to-left override
+		"a\u200bb":                 `a\u200bb`, // zero-width space
+		"a\U000E0041b":             `a\udb40\udc41b`,
+		"a\x1b[31mb":               `a\u001b[31mb`,
+		"a\u2028b":                 `a\u2028b`,
+		"a\u00a0b":                 `a\u00a0b`,
 	} {
 		if got := visible(text); got != shown {
 			t.Errorf("%q is shown as %q, want %q", text, got, shown)

@@ -52,7 +52,7 @@ func Run(ctx context.Context, cfg Config, ready func(Addresses)) error {
 	redis.SetLogger(redisLog{log})
 	if cfg.Redis != "" {
 		if err := reach(ctx, cfg.Redis); err != nil {
-			return fmt.Errorf("--redis %s: %w", cfg.Redis, err)
+			return fmt.Errorf("--redis: %w", err) // not the URL, which may hold a password
 		}
 	}
 
