@@ -8,7 +8,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules
 
-# Flags for the program that the target runs: make up ARGS='--redis=localhost:6379'
+# Flags for the program that the target runs: make up ARGS='--redis=redis://localhost:6379'
 ARGS ?=
 # Which tests; `work` is every module of go.work: make test PKGS=./services/inbox/...
 PKGS ?= work

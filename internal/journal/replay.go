@@ -2,7 +2,6 @@ package journal
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -21,9 +20,6 @@ const (
 	// slow client, and a client its messages.
 	replayBatch = 512
 	replayBytes = 4 << 20
-	// replayAttempts bounds how often a chain that does not close is read
-	// again: a follower of a replicated stream may lag behind its leader.
-	replayAttempts = 4
 	// readTimeout bounds one question to the stream and all of its answer.
 	// Without it, one that the connection lost would be waited for until the
 	// caller gives up.
@@ -77,21 +73,30 @@ func (j *Journal) follow(ctx context.Context, key Key, version, last uint64, lim
 		limit--
 		return fn(e)
 	}
-	for stalled := 0; version < last && limit > 0; {
+	for version < last && limit > 0 {
 		reached, err := j.replayBatch(ctx, key, subject, version, last, min(limit, replayBatch), counted)
 		if err != nil {
 			return 0, err
 		}
 		if reached > version {
-			version, stalled = reached, 0
+			version = reached
 			continue
 		}
-		if stalled++; stalled == replayAttempts {
+		// A follower that lags may have answered. What it lacks, the leader has.
+		next, err := j.after(ctx, subject, version)
+		if errors.Is(err, errNoEvent) {
 			return 0, broken(key, version, "events are missing that should follow")
 		}
-		if err := pause(ctx, time.Duration(stalled)*20*time.Millisecond); err != nil {
-			return 0, unavailable(err)
+		if err != nil {
+			return 0, err
 		}
+		if next.Previous != version {
+			return 0, misplaced(key, version, next)
+		}
+		if err := counted(next); err != nil {
+			return 0, err
+		}
+		version = next.Sequence
 	}
 	return version, nil
 }
@@ -118,7 +123,7 @@ func (j *Journal) replayBatch(ctx context.Context, key Key, subject string, vers
 			return 0, unreadable(key, msg.Sequence, err)
 		}
 		if event.Previous != version {
-			return 0, broken(key, version, fmt.Sprintf("event %d names %d as the one before", event.Sequence, event.Previous))
+			return 0, misplaced(key, version, event)
 		}
 		if err := fn(event); err != nil {
 			return 0, err
@@ -136,7 +141,7 @@ func (j *Journal) replayBatch(ctx context.Context, key Key, subject string, vers
 
 // Get reads one event by its sequence.
 func (j *Journal) Get(ctx context.Context, sequence uint64) (Event, error) {
-	event, err := j.get(ctx, sequence)
+	event, err := j.get(ctx, sequence, "")
 	if errors.Is(err, errNoEvent) {
 		return Event{}, fault.New(fault.EventUnreadable, "event %d is gone from the journal", sequence).Wrap(err)
 	}
@@ -145,15 +150,25 @@ func (j *Journal) Get(ctx context.Context, sequence uint64) (Event, error) {
 
 // after gives the first event of a subject behind a version.
 func (j *Journal) after(ctx context.Context, subject string, version uint64) (Event, error) {
-	return j.get(ctx, version+1, jetstream.WithGetMsgSubject(subject))
+	return j.get(ctx, version+1, subject)
 }
 
-func (j *Journal) get(ctx context.Context, sequence uint64, opts ...jetstream.GetMsgOpt) (Event, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+// get reads an event by its sequence or, with a subject, the first of it from
+// the sequence on.
+func (j *Journal) get(ctx context.Context, sequence uint64, subject string) (Event, error) {
+	direct, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	msg, err := j.handle.GetMsg(ctx, sequence, opts...)
+	var opts []jetstream.GetMsgOpt
+	if subject != "" {
+		opts = append(opts, jetstream.WithGetMsgSubject(subject))
+	}
+	msg, err := j.handle.GetMsg(direct, sequence, opts...)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return Event{}, errNoEvent
+		stored, err := j.askLeader(ctx, question{Sequence: sequence, NextFor: subject})
+		if err != nil {
+			return Event{}, err
+		}
+		return stored.event()
 	}
 	if err != nil {
 		return Event{}, unavailable(err)
@@ -165,39 +180,8 @@ func (j *Journal) get(ctx context.Context, sequence uint64, opts ...jetstream.Ge
 	return event, nil
 }
 
-// lastSequence gives the sequence of an aggregate's last event. It asks the
-// stream's leader (1.6 times the cost of a direct get, which any follower may
-// answer): a follower that lags would prove an absence that isn't one.
-func (j *Journal) lastSequence(ctx context.Context, subject string) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	request, err := json.Marshal(struct {
-		LastFor string `json:"last_by_subj"`
-	}{subject})
-	if err != nil {
-		return 0, unavailable(err)
-	}
-	reply, err := j.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+j.stream, request)
-	if err != nil {
-		return 0, unavailable(err)
-	}
-	var answer struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message struct {
-			Sequence uint64 `json:"seq"`
-		} `json:"message"`
-	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return 0, unavailable(err)
-	}
-	switch {
-	case answer.Error == nil && answer.Message.Sequence > 0:
-		return answer.Message.Sequence, nil
-	case answer.Error != nil && answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
-		return 0, errNoEvent
-	default:
-		return 0, unavailable(fmt.Errorf("last event of %s: %s", subject, reply.Data))
-	}
+func misplaced(key Key, version uint64, e Event) error {
+	return broken(key, version, fmt.Sprintf("event %d names %d as the one before", e.Sequence, e.Previous))
 }
 
 func broken(key Key, version uint64, why string) error {

@@ -77,9 +77,6 @@ var transitions = map[state][]state{
 	stateRunning:   {stateSucceeded, stateFailed, stateUnknown},
 }
 
-// ended says that nothing follows.
-func (i Invocation) ended() bool { return i.State != "" && len(transitions[i.State]) == 0 }
-
 const (
 	// driveAfter is how long an invocation may stand still in REQUESTED, or in
 	// RUNNING where running again is harmless, until somebody else drives it:

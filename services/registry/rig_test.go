@@ -205,7 +205,6 @@ type recordingTarget struct {
 	mu      sync.Mutex
 	calls   int
 	effects map[string]int
-	authors []string
 	refuse  error
 	block   chan struct{}
 	// mute makes it act and then answer with an error, as a lost answer does.
