@@ -188,5 +188,13 @@ func (p *Projector) project(ctx context.Context, epoch string, e journal.Event) 
 		return fault.New(fault.EventUnreadable, "events of kind %q are not known", e.Key.Kind).
 			Wrap(fmt.Errorf("event %d", e.Sequence))
 	}
-	return loop.project(ctx, epoch, e)
+	err := loop.project(ctx, epoch, e)
+	if fault.Is(err, fault.EventUnreadable) {
+		// It must neither keep all lists incomplete nor leave a document that
+		// shows the time before it: reads of this aggregate go to the journal,
+		// and say DATA_LOSS there.
+		p.log.Error("an event cannot be read, its aggregate is left to the journal", "key", e.Key.String(), "sequence", e.Sequence, "error", err)
+		return p.hot.Drop(ctx, e.Key, e.Sequence)
+	}
+	return err
 }

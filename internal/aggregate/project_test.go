@@ -537,3 +537,28 @@ func TestAReadDuringARebuildShowsThePresent(t *testing.T) {
 		}
 	}
 }
+
+// One unreadable event must not take the lists of everybody down, and no read may
+// show the time before it.
+func TestAnUnreadableEventLeavesListsCompleteAndItsAggregateUnreadable(t *testing.T) {
+	r := newRig(t)
+	writer := r.replica()
+	one := must(t, writer, "x", "one")
+	must(t, writer, "y", "one")
+	if _, err := r.journal.Append(t.Context(), journal.Event{
+		ID: "bad", Type: "weir.conversation.v1.MessageAppended", Key: key("x"),
+		Time: time.Now().UTC().Truncate(time.Microsecond), Data: []byte("\xff\xff not protobuf"),
+	}, one.Version); err != nil {
+		t.Fatal(err)
+	}
+	r.redis.Flush()
+	a := r.replica()
+	r.project(a)
+	meshtest.Eventually(t, "lists are complete", func() bool {
+		return a.hot.Complete(t.Context(), func() error { return nil }) == nil
+	})
+	wantCount(t, a, "y", 1)
+	if _, err := a.Read(t.Context(), key("x")); !fault.Is(err, fault.EventUnreadable) {
+		t.Fatalf("read: %v, want EVENT_UNREADABLE", err)
+	}
+}

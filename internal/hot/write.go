@@ -29,6 +29,18 @@ func (s *Store) Put(ctx context.Context, key journal.Key, version uint64, fields
 	return err
 }
 
+// Drop leaves a floor in place of a document older than a version, so that
+// whoever reads it asks the journal.
+func (s *Store) Drop(ctx context.Context, key journal.Key, version uint64) error {
+	_, err := s.run(ctx, func() []*redis.Cmd {
+		return []*redis.Cmd{s.applyCommand(ctx, key, noVersion, version, Change{})}
+	})
+	return err
+}
+
+// noVersion is one that no document shows.
+const noVersion = 1<<53 - 1
+
 // Shows says whether the document and the indexes show an aggregate at this
 // version or a newer one.
 func (s *Store) Shows(ctx context.Context, key journal.Key, version uint64, hasDue bool) (bool, error) {
