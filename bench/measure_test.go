@@ -100,15 +100,22 @@ func TestRepeatCountsEveryCall(t *testing.T) {
 
 func TestRepeatEndsWhenACallerIsDry(t *testing.T) {
 	left := 3
+	calls, called := 0, make(chan struct{})
 	s, err := repeat(t.Context(), []call{
 		func(context.Context) error {
 			if left == 0 {
+				<-called // so that the other one has made a call, too
 				return errDry
 			}
 			left--
 			return nil
 		},
-		func(context.Context) error { time.Sleep(time.Millisecond); return nil },
+		func(context.Context) error {
+			if calls++; calls == 2 {
+				close(called) // the first one is counted by now
+			}
+			return nil
+		},
 	}, time.Hour)
 	if err != nil || s.latencies.total < 4 {
 		t.Errorf("%d calls, %v", s.latencies.total, err)
