@@ -195,15 +195,6 @@ func (m *mesh) ids(r replica, conversation string) []string {
 	return ids
 }
 
-// rebuilt waits until Redis shows all of the journal again.
-func (m *mesh) rebuilt(r replica) {
-	m.t.Helper()
-	meshtest.Eventually(m.t, "the lists are complete", func() bool {
-		_, err := r.conversations.ListConversations(m.as(ann), &conversationv1.ListConversationsRequest{PageSize: 1})
-		return err == nil
-	})
-}
-
 func positions(messages []*conversationv1.Message) []int64 {
 	all := make([]int64, len(messages))
 	for i, m := range messages {
