@@ -29,13 +29,17 @@ help: ## This list
 ## Running
 ##
 
+# Built and then run, not `go run`: that one answers Ctrl-C with a failure of its own,
+# and dies alone when it is killed.
 .PHONY: up
 up: ## The whole mesh in one process; data in .weir/ (ARGS=)
-	go run ./cmd/weir up $(ARGS)
+	@go build -o bin/ ./cmd/weir
+	@exec bin/weir up $(ARGS)
 
 .PHONY: demo
 demo: ## Agents at work on a mesh of their own (ARGS=)
-	go run ./cmd/weir demo $(ARGS)
+	@go build -o bin/ ./cmd/weir
+	@exec bin/weir demo $(ARGS)
 
 .PHONY: bench
 bench: ## Measure this machine (ARGS=)
