@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -224,20 +225,47 @@ func TestAnErrorOfTheTargetIsTheOutcome(t *testing.T) {
 	}
 }
 
-func TestTwoInvocationsThatJoinedOneApprovalRunOnceEach(t *testing.T) {
+func TestAnInvocationWhoseApprovalAnotherUsedUpAsksAgain(t *testing.T) {
 	r := newRig(t)
+	r.gate.steer(func() { r.gate.joined = "approval-inv-1" })
 	r.invoke(say("inv-1", "hi"))
-	r.invoke(say("inv-2", "hi"))
-	// Only the first is named in the gate's event of its approval.
-	r.gate.decide("inv-1", "")
-	r.waitState("inv-1", succeeded)
-	if r.state("inv-2") != awaiting {
-		t.Fatalf("inv-2 is %v", r.state("inv-2"))
+	if joined := r.invoke(say("inv-2", "hi")); joined.GetApprovalId() != "approval-inv-1" {
+		t.Fatalf("joined %v", joined)
 	}
+	r.gate.steer(func() { r.gate.joined = "" })
+	// Only the first is named in the gate's event; the other stands in the list.
+	r.gate.decide("inv-1", fault.ApprovalRedeemed)
+	meshtest.Eventually(t, "inv-2 waits for an approval of its own", func() bool {
+		out, err := r.operations(alice).GetInvocation(t.Context(), &registryv1.GetInvocationRequest{InvocationId: "inv-2"})
+		return err == nil && out.GetInvocation().GetApprovalId() == "approval-inv-2"
+	})
 	r.gate.decide("inv-2", "")
 	r.waitState("inv-2", succeeded)
-	if got := r.target.messages(); len(got) != 2 {
+	if got := r.target.messages(); len(got) != 1 {
 		t.Fatalf("done: %v", got)
+	}
+}
+
+// What somebody else has moved on is left alone; what may not follow is a bug.
+func TestAStepIsMadeFromWhereItWasSeenOnly(t *testing.T) {
+	waiting := Invocation{ID: "inv-1", State: stateAwaiting, ApprovalID: "a-1"}
+	for name, now := range map[string]Invocation{
+		"another state":    {ID: "inv-1", State: stateDenied, ApprovalID: "a-1"},
+		"another approval": {ID: "inv-1", State: stateAwaiting, ApprovalID: "a-2"},
+		"another run":      {ID: "inv-1", State: stateAwaiting, ApprovalID: "a-1", RunID: "r"},
+	} {
+		if event, err := decideStep(now, waiting, step{To: stateRunning}); event != nil || err != nil {
+			t.Errorf("%s: %v, %v; want nothing", name, event, err)
+		}
+	}
+	for from := range stateToProto {
+		for to := range stateToProto {
+			i := Invocation{ID: "inv-1", State: from}
+			event, err := decideStep(i, i, step{To: to})
+			if allowed := slices.Contains(transitions[from], to); allowed != (event != nil) || allowed != (err == nil) {
+				t.Errorf("%s → %s: %v, %v; allowed %v", from, to, event, err, allowed)
+			}
+		}
 	}
 }
 

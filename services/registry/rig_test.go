@@ -121,6 +121,7 @@ type steeredGate struct {
 	down    bool
 	checks  int
 	checked *gatev1.CheckRequest // the last one
+	joined  string               // the approval that every check finds, if set
 	// states says how redeeming an approval is refused; empty lets it through.
 	states map[string]fault.Reason
 }
@@ -142,6 +143,9 @@ func (g *steeredGate) Check(_ context.Context, in *gatev1.CheckRequest) (*gatev1
 	out := &gatev1.CheckResponse{Verdict: g.verdict, Reason: "TEST"}
 	if g.verdict == gatev1.Verdict_VERDICT_ASK {
 		out.ApprovalId = "approval-" + in.GetRequestId()
+		if g.joined != "" {
+			out.ApprovalId = g.joined
+		}
 		if _, ok := g.states[out.ApprovalId]; !ok {
 			g.states[out.ApprovalId] = fault.ApprovalPending
 		}
