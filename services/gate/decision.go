@@ -3,7 +3,6 @@ package gate
 // question is one check, with the caller as its credential says. The decision
 // on it is a pure function of it and of the caller's grants.
 type question struct {
-	Subject      string
 	Agent        bool
 	Confined     bool
 	Operation    string

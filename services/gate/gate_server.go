@@ -23,18 +23,23 @@ type gateServer struct {
 	ttl       time.Duration
 }
 
-func (s *gateServer) Check(ctx context.Context, in *gatev1.CheckRequest) (*gatev1.CheckResponse, error) {
+// caller is whom a call decides about, with what it is granted now.
+func (s *gateServer) caller(ctx context.Context) (identity.Caller, grantList, error) {
 	caller, err := identity.Must(ctx)
 	if err != nil {
-		return nil, err
+		return identity.Caller{}, nil, err
 	}
 	grants, err := s.grants.of(caller.Tenant, caller.Subject)
+	return caller, grants, err
+}
+
+func (s *gateServer) Check(ctx context.Context, in *gatev1.CheckRequest) (*gatev1.CheckResponse, error) {
+	caller, grants, err := s.caller(ctx)
 	if err != nil {
 		return nil, err
 	}
 	effect := effectFromProto(in.GetEffect())
 	answer := decide(question{
-		Subject:      caller.Subject,
 		Agent:        caller.Kind() == identity.Agent,
 		Confined:     caller.Confined,
 		Operation:    in.GetOperation(),
@@ -82,11 +87,7 @@ func (s *gateServer) Check(ctx context.Context, in *gatev1.CheckRequest) (*gatev
 }
 
 func (s *gateServer) MatchGrants(ctx context.Context, in *gatev1.MatchGrantsRequest) (*gatev1.MatchGrantsResponse, error) {
-	caller, err := identity.Must(ctx)
-	if err != nil {
-		return nil, err
-	}
-	grants, err := s.grants.of(caller.Tenant, caller.Subject)
+	_, grants, err := s.caller(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -100,11 +101,7 @@ func (s *gateServer) MatchGrants(ctx context.Context, in *gatev1.MatchGrantsRequ
 }
 
 func (s *gateServer) Redeem(ctx context.Context, in *gatev1.RedeemRequest) (*gatev1.RedeemResponse, error) {
-	caller, err := identity.Must(ctx)
-	if err != nil {
-		return nil, err
-	}
-	grants, err := s.grants.of(caller.Tenant, caller.Subject)
+	caller, grants, err := s.caller(ctx)
 	if err != nil {
 		return nil, err
 	}
