@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// The first two events of a mesh are its first grants. They come as JSON lines to whoever
-// asks for the past, decoded and by subject.
+// A mesh begins with its first grants. They come as JSON lines to whoever asks for the
+// past, decoded and by subject.
 func TestEventsAreLinesOfJSON(t *testing.T) {
 	u := startUp(t)
 	nats := "nats://" + u.addresses.NATS
-	stdout, stderr, code := run(t, 20*time.Second, "events", "--nats", nats, "--from-start", "--count", "2")
+	stdout, stderr, code := run(t, 20*time.Second, "events", "--nats", nats, "--from-start", "--count", "2", "--subject", "weir.gate.demo.grant.*")
 	if code != 0 {
 		t.Fatal(stderr)
 	}
@@ -43,7 +43,7 @@ func TestEventsAreLinesOfJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(lines[1]), &line); err != nil {
 		t.Fatal(err)
 	}
-	if line.Sequence != 2 || line.Stream != "WEIR_GATE" || line.Subject != "weir.gate.demo.grant.first-bob" ||
+	if line.Sequence < 2 || line.Stream != "WEIR_GATE" || line.Subject != "weir.gate.demo.grant.first-bob" ||
 		line.Type != "weir.gate.v1.GrantPut" || line.ID == "" || time.Since(line.Time) > time.Hour ||
 		line.Event.Actor != "human:ann" || line.Event.GrantPut.Subject != "agent:bob" {
 		t.Errorf("the line says %+v", line)

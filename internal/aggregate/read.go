@@ -85,3 +85,18 @@ func (l *Loop[S, E]) List(ctx context.Context, page PageRequest) ([]Item[S], str
 	}
 	return items, next, nil
 }
+
+// History gives every state that an aggregate has had, oldest first, with the
+// event that led to it. It replays the whole of it from the journal.
+func (l *Loop[S, E]) History(ctx context.Context, key journal.Key, each func(Snapshot[S], Recorded[E]) error) error {
+	var s Snapshot[S]
+	_, err := l.journal.Replay(ctx, key, 0, func(e journal.Event) error {
+		event, err := Decode[E](e)
+		if err != nil {
+			return err
+		}
+		s = l.evolve(s, event)
+		return each(s, event)
+	})
+	return err
+}

@@ -11,6 +11,8 @@ const (
 	TooLarge         Reason = "TOO_LARGE"
 	JSONInvalid      Reason = "JSON_INVALID"
 	SchemaMismatch   Reason = "SCHEMA_MISMATCH"
+	NoteRequired     Reason = "NOTE_REQUIRED"
+	PolicyUnsafe     Reason = "POLICY_UNSAFE"
 	PageTokenInvalid Reason = "PAGE_TOKEN_INVALID"
 
 	// Who is calling is not known.
@@ -18,18 +20,23 @@ const (
 	TokenInvalid Reason = "TOKEN_INVALID"
 
 	// The caller is known, and may not.
-	CallerDisabled Reason = "CALLER_DISABLED"
-	ScopeMissing   Reason = "SCOPE_MISSING"
-	NotGranted     Reason = "NOT_GRANTED"
-	SelfApproval   Reason = "SELF_APPROVAL"
-	NotAPerson     Reason = "NOT_A_PERSON"
-	AskLimit       Reason = "ASK_LIMIT"
+	CallerDisabled       Reason = "CALLER_DISABLED"
+	ScopeMissing         Reason = "SCOPE_MISSING"
+	NotGranted           Reason = "NOT_GRANTED"
+	SelfApproval         Reason = "SELF_APPROVAL"
+	NotAPerson           Reason = "NOT_A_PERSON"
+	ApproverScopeMissing Reason = "APPROVER_SCOPE_MISSING"
+	SelfTarget           Reason = "SELF_TARGET"
+	PolicyDenied         Reason = "POLICY_DENIED"
+	AskLimit             Reason = "ASK_LIMIT"
 
 	// No such thing in the caller's tenant.
 	OperationNotFound    Reason = "OPERATION_NOT_FOUND"
 	InvocationNotFound   Reason = "INVOCATION_NOT_FOUND"
 	ApprovalNotFound     Reason = "APPROVAL_NOT_FOUND"
 	GrantNotFound        Reason = "GRANT_NOT_FOUND"
+	PolicyNotFound       Reason = "POLICY_NOT_FOUND"
+	TrustNotFound        Reason = "TRUST_NOT_FOUND"
 	ConversationNotFound Reason = "CONVERSATION_NOT_FOUND"
 	MessageNotFound      Reason = "MESSAGE_NOT_FOUND"
 	InboxNotFound        Reason = "INBOX_NOT_FOUND"
@@ -47,12 +54,15 @@ const (
 	ApprovalExpired    Reason = "APPROVAL_EXPIRED"
 	ApprovalCancelled  Reason = "APPROVAL_CANCELLED"
 	ApprovalRedeemed   Reason = "APPROVAL_REDEEMED"
+	ApprovalSuperseded Reason = "APPROVAL_SUPERSEDED"
+	AmendmentRefused   Reason = "AMENDMENT_REFUSED"
 	DigestMismatch     Reason = "DIGEST_MISMATCH"
 	ConversationClosed Reason = "CONVERSATION_CLOSED"
 	ConversationPaused Reason = "CONVERSATION_PAUSED"
 	HeadMoved          Reason = "HEAD_MOVED"
 	DispatchMismatch   Reason = "DISPATCH_MISMATCH"
 	StateConflict      Reason = "STATE_CONFLICT"
+	AuditKeyMissing    Reason = "AUDIT_KEY_MISSING"
 
 	// A cap was reached.
 	InboxFull        Reason = "INBOX_FULL"
@@ -95,22 +105,29 @@ var reasons = map[Reason]Kind{
 	TooLarge:         KindInvalid,
 	JSONInvalid:      KindInvalid,
 	SchemaMismatch:   KindInvalid,
+	NoteRequired:     KindInvalid,
+	PolicyUnsafe:     KindInvalid,
 	PageTokenInvalid: KindInvalid,
 
 	TokenMissing: KindUnauthenticated,
 	TokenInvalid: KindUnauthenticated,
 
-	CallerDisabled: KindForbidden,
-	ScopeMissing:   KindForbidden,
-	NotGranted:     KindForbidden,
-	SelfApproval:   KindForbidden,
-	NotAPerson:     KindForbidden,
-	AskLimit:       KindForbidden,
+	CallerDisabled:       KindForbidden,
+	ScopeMissing:         KindForbidden,
+	NotGranted:           KindForbidden,
+	SelfApproval:         KindForbidden,
+	NotAPerson:           KindForbidden,
+	ApproverScopeMissing: KindForbidden,
+	SelfTarget:           KindForbidden,
+	PolicyDenied:         KindForbidden,
+	AskLimit:             KindForbidden,
 
 	OperationNotFound:    KindNotFound,
 	InvocationNotFound:   KindNotFound,
 	ApprovalNotFound:     KindNotFound,
 	GrantNotFound:        KindNotFound,
+	PolicyNotFound:       KindNotFound,
+	TrustNotFound:        KindNotFound,
 	ConversationNotFound: KindNotFound,
 	MessageNotFound:      KindNotFound,
 	InboxNotFound:        KindNotFound,
@@ -126,12 +143,15 @@ var reasons = map[Reason]Kind{
 	ApprovalExpired:    KindPrecondition,
 	ApprovalCancelled:  KindPrecondition,
 	ApprovalRedeemed:   KindPrecondition,
+	ApprovalSuperseded: KindPrecondition,
+	AmendmentRefused:   KindPrecondition,
 	DigestMismatch:     KindPrecondition,
 	ConversationClosed: KindPrecondition,
 	ConversationPaused: KindPrecondition,
 	HeadMoved:          KindPrecondition,
 	DispatchMismatch:   KindPrecondition,
 	StateConflict:      KindPrecondition,
+	AuditKeyMissing:    KindPrecondition,
 
 	InboxFull:        KindExhausted,
 	ConversationFull: KindExhausted,

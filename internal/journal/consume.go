@@ -204,44 +204,17 @@ func (c *Consumer) RemoveOthers(ctx context.Context, prefix string) error {
 //
 // The consumer's name is not used: a view belongs to one process.
 func (c *Consumer) Watch(ctx context.Context, handle func(Event) error, caughtUp func()) error {
-	consumer, err := c.js.OrderedConsumer(ctx, c.stream, jetstream.OrderedConsumerConfig{
+	config := jetstream.OrderedConsumerConfig{
 		FilterSubjects: c.filters,
 		DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,
-	})
-	if err != nil {
-		return err
 	}
-	messages, err := consumer.Messages(jetstream.PullHeartbeat(5 * time.Second))
-	if err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, messages.Stop)
-	defer stop()
-	defer messages.Stop()
-	ready := consumer.CachedInfo().NumPending == 0
-	if ready {
-		caughtUp()
-	}
-	for {
-		msg, err := messages.Next()
-		if errors.Is(err, jetstream.ErrMsgIteratorClosed) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	return c.ordered(ctx, config, func(msg jetstream.Msg) error {
 		event, err := fromMessage(msg)
 		if err != nil {
 			return err
 		}
-		if err := handle(event); err != nil {
-			return err
-		}
-		if meta, err := msg.Metadata(); !ready && err == nil && meta.NumPending == 0 {
-			ready = true
-			caughtUp()
-		}
-	}
+		return handle(event)
+	}, caughtUp)
 }
 
 func fromMessage(msg jetstream.Msg) (Event, error) {

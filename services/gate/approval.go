@@ -1,48 +1,64 @@
 package gate
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	gatev1 "weir/gen/gate/v1"
-	registryv1 "weir/gen/registry/v1"
 	"weir/internal/aggregate"
 	"weir/internal/fault"
-	"weir/internal/hot"
+	"weir/services/gate/policy"
 )
 
 // Approval is the record of asking a person.
 //
 //	PENDING → APPROVED → REDEEMED
-//	   ├→ DENIED   ├→ EXPIRED   └→ CANCELLED      (APPROVED → EXPIRED, CANCELLED too)
+//	   ├→ DENIED   ├→ EXPIRED   ├→ CANCELLED   └→ SUPERSEDED
+//	(APPROVED → EXPIRED, CANCELLED, SUPERSEDED too)
 //
 // It binds the requester, the operation, the digest of its definition and the
-// digest of its input: what is redeemed is what was shown.
+// digest of its input: what is redeemed is what was shown. It stays pending
+// until the requirements of its terms are met, each by another person; one
+// denial ends it.
 type Approval struct {
 	ID           string
 	State        approvalState
 	RequestID    string
 	Operation    string
-	Effect       effect
+	Effect       policy.Effect
 	SpecDigest   string
-	Input        *string `json:",omitempty"`
+	Input        *string `json:",omitempty"` // masked, or as it was amended
 	InputDigest  string
+	Schema       string `json:",omitempty"`
 	Requester    string
 	Session      string   `json:",omitempty"`
 	OnBehalfOf   []string `json:",omitempty"`
 	Conversation string   `json:",omitempty"`
-	Rule         string
+	Target       string   `json:",omitempty"`
+	Rules        []string `json:",omitempty"`
+	Why          []string `json:",omitempty"`
+	Terms        policy.Terms
+	Flags        []flag `json:",omitempty"`
+	Revision     uint64
 	Created      time.Time
-	Expires      time.Time
+	// Expires is when it lapses, zero while it waits for an answer however long.
+	Expires time.Time `json:",omitzero"`
 	// Refusals is how often in a row the same request was denied before.
 	Refusals int `json:",omitempty"`
 
-	Decider    string    `json:",omitempty"`
-	DecisionID string    `json:",omitempty"`
-	Note       string    `json:",omitempty"`
-	Decided    time.Time `json:",omitzero"`
+	Votes     []vote    `json:",omitempty"`
+	Decided   time.Time `json:",omitzero"`
+	ByTimeout bool      `json:",omitempty"`
+	TrustID   string    `json:",omitempty"`
+	// AmendedBy amended the input; Asked is what it was before.
+	AmendedBy string      `json:",omitempty"`
+	Asked     *askedInput `json:",omitempty"`
+
+	SupersededBy string `json:",omitempty"`
 	// Redeemer is the request that used it.
 	Redeemer string    `json:",omitempty"`
 	Redeemed time.Time `json:",omitzero"`
@@ -53,20 +69,61 @@ type Approval struct {
 type approvalState string
 
 const (
-	statePending   approvalState = "PENDING"
-	stateApproved  approvalState = "APPROVED"
-	stateRedeemed  approvalState = "REDEEMED"
-	stateDenied    approvalState = "DENIED"
-	stateExpired   approvalState = "EXPIRED"
-	stateCancelled approvalState = "CANCELLED"
+	statePending    approvalState = "PENDING"
+	stateApproved   approvalState = "APPROVED"
+	stateRedeemed   approvalState = "REDEEMED"
+	stateDenied     approvalState = "DENIED"
+	stateExpired    approvalState = "EXPIRED"
+	stateCancelled  approvalState = "CANCELLED"
+	stateSuperseded approvalState = "SUPERSEDED"
 )
+
+// vote is what one person said. Void votes were for an input that was amended
+// since.
+type vote struct {
+	Decider    string
+	DecisionID string
+	Approve    bool
+	Void       bool      `json:",omitempty"`
+	Note       string    `json:",omitempty"`
+	Scopes     []string  `json:",omitempty"`
+	Remember   *remember `json:",omitempty"`
+	At         time.Time
+}
+
+// askedInput is the input as it was asked for.
+type askedInput struct {
+	Input  *string `json:",omitempty"`
+	Digest string
+}
 
 // live says that the approval can still be decided or redeemed, but for time.
 func (a Approval) live() bool { return a.State == statePending || a.State == stateApproved }
 
 // lapsed says that its time is over, whether or not that is recorded yet. An
 // approval expires at its deadline, not when the sweeper gets to it.
-func (a Approval) lapsed(now time.Time) bool { return a.live() && !now.Before(a.Expires) }
+func (a Approval) lapsed(now time.Time) bool {
+	return a.live() && !a.Expires.IsZero() && !now.Before(a.Expires)
+}
+
+// askedDigest is the digest of what the requester asked for.
+func (a Approval) askedDigest() string {
+	if a.Asked != nil {
+		return a.Asked.Digest
+	}
+	return a.InputDigest
+}
+
+// approvers are the people whose approval counts.
+func (a Approval) approvers() []policy.Voter {
+	var voters []policy.Voter
+	for _, v := range a.Votes {
+		if v.Approve && !v.Void {
+			voters = append(voters, policy.Voter{Subject: v.Decider, Scopes: v.Scopes})
+		}
+	}
+	return voters
+}
 
 // request is the command that asks a person.
 type request struct {
@@ -76,19 +133,35 @@ type request struct {
 	Session      string
 	OnBehalfOf   []string
 	Operation    string
-	Effect       effect
+	Effect       policy.Effect
 	SpecDigest   string
 	Input        *string
 	InputDigest  string
+	Schema       string
 	Conversation string
-	Rule         string
+	Target       string
+	Asked        []policy.Asking
+	Terms        policy.Terms // with nothing left open
+	Flags        []flag
+	Revision     uint64
 	Refusals     int
-	TTL          time.Duration
+}
+
+// expires is when it lapses if nobody answers, zero for never.
+func (r request) expires(now time.Time) time.Time {
+	if r.Terms.OnTimeout == policy.TimeoutWait {
+		return time.Time{}
+	}
+	return now.Add(r.Terms.TTL)
 }
 
 // errTaken says that an id belongs to an approval that is over; the request
-// that recurs needs a new one. It never leaves the gate.
-var errTaken = fault.New(fault.StateConflict, "the approval is over")
+// that recurs needs a new one. errOtherTerms says that it is pending, but on
+// terms that do not hold any more. Neither ever leaves the gate.
+var (
+	errTaken      = errors.New("the approval is over")
+	errOtherTerms = errors.New("the approval is on other terms")
+)
 
 // decideRequest creates an approval, or finds it: while it is pending, and for
 // the request that it was made for, whatever became of it.
@@ -96,23 +169,12 @@ func decideRequest(a Approval, cmd request, now time.Time) (*gatev1.Event, error
 	switch {
 	case a.State == "":
 		return &gatev1.Event{Actor: cmd.Requester, Event: &gatev1.Event_ApprovalRequested{
-			ApprovalRequested: &gatev1.ApprovalRequested{
-				ApprovalId:     cmd.ApprovalID,
-				RequestId:      cmd.RequestID,
-				Operation:      cmd.Operation,
-				Effect:         effectToProto[cmd.Effect],
-				SpecDigest:     cmd.SpecDigest,
-				InputJson:      cmd.Input,
-				InputDigest:    cmd.InputDigest,
-				Requester:      cmd.Requester,
-				Session:        cmd.Session,
-				OnBehalfOf:     cmd.OnBehalfOf,
-				ConversationId: cmd.Conversation,
-				Rule:           cmd.Rule,
-				ExpireTime:     timestamppb.New(now.Add(cmd.TTL)),
-				Refusals:       int32(cmd.Refusals),
-			},
+			ApprovalRequested: cmd.event(now),
 		}}, nil
+	case a.State == stateSuperseded:
+		return nil, errTaken
+	case a.live() && !a.lapsed(now) && !a.satisfies(cmd.Terms):
+		return nil, errOtherTerms
 	case a.State == statePending && !a.lapsed(now), a.RequestID == cmd.RequestID:
 		return nil, nil
 	default:
@@ -120,48 +182,51 @@ func decideRequest(a Approval, cmd request, now time.Time) (*gatev1.Event, error
 	}
 }
 
-// decision is the command of a person who was asked.
-type decision struct {
-	RequestID   string
-	Decider     string
-	Person      bool
-	Approve     bool
-	InputDigest string
-	Note        string
+func (r request) event(now time.Time) *gatev1.ApprovalRequested {
+	out := &gatev1.ApprovalRequested{
+		ApprovalId:           r.ApprovalID,
+		RequestId:            r.RequestID,
+		Operation:            r.Operation,
+		Effect:               r.Effect.Proto(),
+		SpecDigest:           r.SpecDigest,
+		InputJson:            r.Input,
+		InputDigest:          r.InputDigest,
+		InputSchema:          r.Schema,
+		Requester:            r.Requester,
+		Session:              r.Session,
+		OnBehalfOf:           r.OnBehalfOf,
+		ConversationId:       r.Conversation,
+		TargetConversationId: r.Target,
+		Terms:                r.Terms.Proto(),
+		ExpireTime:           deadline(r.expires(now)),
+		Refusals:             int32(r.Refusals),
+		PolicyRevision:       r.Revision,
+	}
+	for _, a := range r.Asked {
+		out.Rules = append(out.Rules, a.Rule)
+		if a.Why != "" {
+			out.Why = append(out.Why, a.Why)
+		}
+	}
+	for _, f := range r.Flags {
+		out.Flags = append(out.Flags, f.proto())
+	}
+	return out
 }
 
-// decideDecision lets one decision win. The decider must have seen this very
-// input, must be a person, and must not be who asks or whom that acts for.
-func decideDecision(a Approval, id string, cmd decision, now time.Time) (*gatev1.Event, error) {
-	switch {
-	case a.State == "":
-		return nil, approvalNotFound(id)
-	case cmd.Decider == a.Requester || slices.Contains(a.OnBehalfOf, cmd.Decider):
-		return nil, fault.New(fault.SelfApproval, "%s asked, or it was asked on their behalf: somebody else must decide", cmd.Decider)
-	case !cmd.Person:
-		return nil, fault.New(fault.NotAPerson, "%s is not a person: approvals are decided by human: subjects", cmd.Decider)
-	case cmd.InputDigest != a.InputDigest:
-		return nil, digestMismatch("input_digest")
-	case a.Decider != "":
-		verdict := a.State != stateDenied
-		if a.Decider == cmd.Decider && a.DecisionID == cmd.RequestID && verdict == cmd.Approve {
-			return nil, nil
-		}
-		return nil, fault.New(fault.ApprovalDecided, "approval %s was decided by %s", id, a.Decider).With("state", string(a.State))
-	case a.State == stateCancelled:
-		return nil, ended(a)
-	case a.State == stateExpired, a.lapsed(now):
-		return nil, expired(a)
+// deadline writes a time that may be none.
+func deadline(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
 	}
-	verdict := gatev1.Decision_DECISION_DENY
-	if cmd.Approve {
-		verdict = gatev1.Decision_DECISION_APPROVE
+	return timestamppb.New(t)
+}
+
+func timeOf(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
 	}
-	return &gatev1.Event{Actor: cmd.Decider, Event: &gatev1.Event_ApprovalDecided{
-		ApprovalDecided: &gatev1.ApprovalDecided{
-			ApprovalId: a.ID, RequestId: a.RequestID, Decision: verdict, Note: cmd.Note, DecisionId: cmd.RequestID,
-		},
-	}}, nil
+	return t.AsTime()
 }
 
 // redemption is the command that uses an approval.
@@ -171,8 +236,9 @@ type redemption struct {
 	Operation   string
 	SpecDigest  string
 	InputDigest string
-	// Granted says that the requester holds a grant for the operation now.
-	Granted bool
+	// Now is what the policies say of the request at this moment, on terms with
+	// nothing left open where they ask.
+	Now policy.Answer
 }
 
 // decideRedemption uses an approved approval once. Everything that the
@@ -185,21 +251,51 @@ func decideRedemption(a Approval, id string, cmd redemption, now time.Time) (*ga
 		return nil, digestMismatch("operation")
 	case a.SpecDigest != cmd.SpecDigest:
 		return nil, digestMismatch("spec_digest")
-	case a.InputDigest != cmd.InputDigest:
+	case a.askedDigest() != cmd.InputDigest:
 		return nil, digestMismatch("input_digest")
 	case a.State == stateRedeemed && a.Redeemer == cmd.RequestID:
 		return nil, nil
+	case a.State == statePending && (!a.lapsed(now) || a.Terms.OnTimeout == policy.TimeoutAllow):
+		return nil, fault.New(fault.ApprovalPending, "approval %s is not decided yet", id)
 	case a.lapsed(now):
 		return nil, expired(a)
-	case a.State == statePending:
-		return nil, fault.New(fault.ApprovalPending, "nobody has decided approval %s yet", id)
 	case a.State != stateApproved:
 		return nil, ended(a)
-	case !cmd.Granted:
-		return nil, fault.New(fault.NotGranted, "%s holds no grant for %s any more", a.Requester, a.Operation)
+	case cmd.Now.Verdict == gatev1.Verdict_VERDICT_DENY:
+		return nil, refused(cmd.Now, a.Operation)
+	case cmd.Now.Verdict == gatev1.Verdict_VERDICT_ASK && !a.satisfies(cmd.Now.Terms):
+		return nil, errOtherTerms
 	}
 	return &gatev1.Event{Actor: cmd.Requester, Event: &gatev1.Event_ApprovalRedeemed{
 		ApprovalRedeemed: &gatev1.ApprovalRedeemed{ApprovalId: a.ID, RequestId: cmd.RequestID},
+	}}, nil
+}
+
+// satisfies says whether it is on these terms, or those who approved are enough
+// for them. Where the time approved it, only the same terms will do.
+func (a Approval) satisfies(t policy.Terms) bool {
+	return a.Terms.Key() == t.Key() || !a.ByTimeout && len(t.Missing(a.approvers())) == 0
+}
+
+// refused turns a denial into an error, for calls that have no verdict.
+func refused(a policy.Answer, operation string) error {
+	if a.Reason == policy.ReasonNotGranted {
+		return fault.New(fault.NotGranted, "there is no grant for %s any more", operation)
+	}
+	refusal := fault.New(fault.PolicyDenied, "%s is denied: %s", operation, a.Reason).With("verdict_reason", a.Reason)
+	if a.Rule != "" {
+		refusal = refusal.With("rule", a.Rule)
+	}
+	return refusal
+}
+
+// decideSupersede ends an approval in whose place another one is asked for.
+func decideSupersede(a Approval, by string) (*gatev1.Event, error) {
+	if !a.live() {
+		return nil, nil
+	}
+	return &gatev1.Event{Actor: actorGate, Event: &gatev1.Event_ApprovalSuperseded{
+		ApprovalSuperseded: &gatev1.ApprovalSuperseded{ApprovalId: a.ID, RequestId: a.RequestID, SupersededBy: by},
 	}}, nil
 }
 
@@ -220,90 +316,105 @@ func decideCancel(a Approval, id, actor string, now time.Time) (*gatev1.Event, e
 	}}, nil
 }
 
-// decideExpiry records that the time is over. Two sweepers can't both.
+// decideExpiry records that the time is over: it expires, or, where its terms
+// say so and nobody answered, it counts as approved. Two sweepers can't both.
 func decideExpiry(a Approval, now time.Time) (*gatev1.Event, error) {
-	if !a.lapsed(now) {
+	switch {
+	case !a.lapsed(now):
 		return nil, nil
+	case a.State == statePending && a.Terms.OnTimeout == policy.TimeoutAllow:
+		return &gatev1.Event{Actor: actorGate, Event: &gatev1.Event_ApprovalTimedOut{
+			ApprovalTimedOut: &gatev1.ApprovalTimedOut{
+				ApprovalId: a.ID, RequestId: a.RequestID, ExpireTime: timestamppb.New(now.Add(a.Terms.TTL)),
+			},
+		}}, nil
 	}
-	return &gatev1.Event{Actor: "service:gate", Event: &gatev1.Event_ApprovalExpired{
+	return &gatev1.Event{Actor: actorGate, Event: &gatev1.Event_ApprovalExpired{
 		ApprovalExpired: &gatev1.ApprovalExpired{ApprovalId: a.ID, RequestId: a.RequestID},
 	}}, nil
 }
 
+// actorGate is who acts when a deadline passes.
+const actorGate = "service:gate"
+
 func evolveApproval(a Approval, e aggregate.Recorded[*gatev1.Event]) Approval {
 	switch event := e.Event.GetEvent().(type) {
 	case *gatev1.Event_ApprovalRequested:
-		asked := event.ApprovalRequested
-		return Approval{
-			ID:           asked.GetApprovalId(),
-			State:        statePending,
-			RequestID:    asked.GetRequestId(),
-			Operation:    asked.GetOperation(),
-			Effect:       effectFromProto(asked.GetEffect()),
-			SpecDigest:   asked.GetSpecDigest(),
-			Input:        asked.InputJson,
-			InputDigest:  asked.GetInputDigest(),
-			Requester:    asked.GetRequester(),
-			Session:      asked.GetSession(),
-			OnBehalfOf:   asked.GetOnBehalfOf(),
-			Conversation: asked.GetConversationId(),
-			Rule:         asked.GetRule(),
-			Created:      e.Time,
-			Expires:      asked.GetExpireTime().AsTime(),
-			Refusals:     int(asked.GetRefusals()),
-			First:        e.Sequence,
-		}
+		return requested(event.ApprovalRequested, e)
 	case *gatev1.Event_ApprovalDecided:
-		decided := event.ApprovalDecided
-		a.State = stateDenied
-		if decided.GetDecision() == gatev1.Decision_DECISION_APPROVE {
-			a.State = stateApproved
-		}
-		a.Decider, a.DecisionID, a.Note, a.Decided = e.Event.GetActor(), decided.GetDecisionId(), decided.GetNote(), e.Time
+		return voted(a, event.ApprovalDecided, e)
+	case *gatev1.Event_ApprovalTimedOut:
+		a.State, a.ByTimeout, a.Decided = stateApproved, true, e.Time
+		a.Expires = timeOf(event.ApprovalTimedOut.GetExpireTime())
 	case *gatev1.Event_ApprovalRedeemed:
 		a.State, a.Redeemer, a.Redeemed = stateRedeemed, event.ApprovalRedeemed.GetRequestId(), e.Time
 	case *gatev1.Event_ApprovalExpired:
 		a.State = stateExpired
 	case *gatev1.Event_ApprovalCancelled:
 		a.State = stateCancelled
+	case *gatev1.Event_ApprovalSuperseded:
+		a.State, a.SupersededBy = stateSuperseded, event.ApprovalSuperseded.GetSupersededBy()
 	}
 	return a
 }
 
-const approvalKindName = "approval"
-
-func approvalKind() aggregate.Kind[Approval, *gatev1.Event] {
-	return aggregate.Kind[Approval, *gatev1.Event]{
-		Name:   approvalKindName,
-		Evolve: evolveApproval,
-		Codec: aggregate.RootCodec[Approval, *gatev1.Event]{Bytes: func(a Approval) int {
-			size := 1024 + len(a.Note)
-			if a.Input != nil {
-				size += len(*a.Input)
-			}
-			return size
-		}},
-		Lists: func(a Approval, _ uint64) []hot.Entry {
-			return []hot.Entry{
-				{Set: approvalList("", ""), Score: a.First},
-				{Set: approvalList("", a.State), Score: a.First},
-				{Set: approvalList(a.Requester, ""), Score: a.First},
-				{Set: approvalList(a.Requester, a.State), Score: a.First},
-			}
-		},
-		Due: func(a Approval) time.Time {
-			if !a.live() {
-				return time.Time{}
-			}
-			return a.Expires
-		},
+func requested(asked *gatev1.ApprovalRequested, e aggregate.Recorded[*gatev1.Event]) Approval {
+	a := Approval{
+		ID:           asked.GetApprovalId(),
+		State:        statePending,
+		RequestID:    asked.GetRequestId(),
+		Operation:    asked.GetOperation(),
+		Effect:       policy.EffectFrom(asked.GetEffect()),
+		SpecDigest:   asked.GetSpecDigest(),
+		Input:        asked.InputJson,
+		InputDigest:  asked.GetInputDigest(),
+		Schema:       asked.GetInputSchema(),
+		Requester:    asked.GetRequester(),
+		Session:      asked.GetSession(),
+		OnBehalfOf:   asked.GetOnBehalfOf(),
+		Conversation: asked.GetConversationId(),
+		Target:       asked.GetTargetConversationId(),
+		Rules:        asked.GetRules(),
+		Why:          asked.GetWhy(),
+		Terms:        policy.TermsFrom(asked.GetTerms()),
+		Revision:     asked.GetPolicyRevision(),
+		Created:      e.Time,
+		Expires:      timeOf(asked.GetExpireTime()),
+		Refusals:     int(asked.GetRefusals()),
+		First:        e.Sequence,
 	}
+	for _, f := range asked.GetFlags() {
+		a.Flags = append(a.Flags, flagFrom(f))
+	}
+	return a
 }
 
-// approvalList names the list of one requester's approvals in one state; empty
-// stands for all of either.
-func approvalList(requester string, state approvalState) string {
-	return "approvals/" + requester + "/" + string(state)
+// voted follows what a person said. States are shared, so slices are replaced.
+func voted(a Approval, decided *gatev1.ApprovalDecided, e aggregate.Recorded[*gatev1.Event]) Approval {
+	a.Votes = slices.Clone(a.Votes)
+	if decided.AmendedInputJson != nil {
+		for i := range a.Votes {
+			a.Votes[i].Void = true
+		}
+		if a.Asked == nil {
+			a.Asked = &askedInput{Input: a.Input, Digest: a.InputDigest}
+		}
+		a.AmendedBy = e.Event.GetActor()
+		a.Input, a.InputDigest = decided.AmendedInputJson, decided.GetAmendedInputDigest()
+		a.Flags = withFlag(a.Flags, flag{Kind: gatev1.FlagKind_FLAG_KIND_AMENDED, Detail: "by " + a.AmendedBy})
+	}
+	a.Votes = append(a.Votes, vote{
+		Decider: e.Event.GetActor(), DecisionID: decided.GetDecisionId(),
+		Approve: decided.GetDecision() == gatev1.Decision_DECISION_APPROVE,
+		Note:    decided.GetNote(), Scopes: decided.GetScopes(), Remember: rememberFrom(decided.GetRemember()), At: e.Time,
+	})
+	a.State = stateFromProto(decided.GetOutcome())
+	if a.State != statePending {
+		a.Decided = e.Time
+	}
+	a.Expires = timeOf(decided.GetExpireTime())
+	a.TrustID = decided.GetTrust().GetTrustId()
+	return a
 }
 
 func approvalNotFound(id string) error {
@@ -317,31 +428,27 @@ func expired(a Approval) error {
 // ended says how an approval ended that is no longer live.
 func ended(a Approval) error {
 	reason := map[approvalState]fault.Reason{
-		stateDenied:    fault.ApprovalDenied,
-		stateRedeemed:  fault.ApprovalRedeemed,
-		stateExpired:   fault.ApprovalExpired,
-		stateCancelled: fault.ApprovalCancelled,
+		stateDenied:     fault.ApprovalDenied,
+		stateRedeemed:   fault.ApprovalRedeemed,
+		stateExpired:    fault.ApprovalExpired,
+		stateCancelled:  fault.ApprovalCancelled,
+		stateSuperseded: fault.ApprovalSuperseded,
 	}[a.State]
-	return fault.New(reason, "approval %s is %s", a.ID, a.State).With("note", a.Note)
+	return fault.New(reason, "approval %s is %s", a.ID, a.State).With("note", a.note())
+}
+
+// note is what those who decided said.
+func (a Approval) note() string {
+	var notes []string
+	for _, v := range a.Votes {
+		if v.Note != "" && !v.Void {
+			notes = append(notes, v.Note)
+		}
+	}
+	return strings.Join(notes, "; ")
 }
 
 func digestMismatch(field string) error {
 	return fault.New(fault.DigestMismatch, "%s is not the one that the approval is for", field).
 		Field(field, "must be what the approval shows")
-}
-
-var effectToProto = map[effect]registryv1.Effect{
-	effectRead:  registryv1.Effect_EFFECT_READ,
-	effectWrite: registryv1.Effect_EFFECT_WRITE,
-	effectAdmin: registryv1.Effect_EFFECT_ADMIN,
-}
-
-// effectFromProto counts what it does not know as WRITE.
-func effectFromProto(e registryv1.Effect) effect {
-	for own, proto := range effectToProto {
-		if proto == e {
-			return own
-		}
-	}
-	return effectWrite
 }

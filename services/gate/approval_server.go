@@ -4,20 +4,25 @@ import (
 	"context"
 	"time"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	gatev1 "weir/gen/gate/v1"
 	"weir/internal/aggregate"
+	"weir/internal/backend"
+	"weir/internal/fault"
 	"weir/internal/identity"
+	"weir/internal/schema"
+	"weir/internal/strictjson"
+	"weir/services/gate/policy"
 )
-
-// scopeDecide is the approver's scope; others see only what they asked for.
-const scopeDecide = "approval.decide"
 
 // approvalServer is for the people who are asked, and for requesters.
 type approvalServer struct {
 	gatev1.UnimplementedApprovalServiceServer
 	approvals *aggregate.Loop[Approval, *gatev1.Event]
+	trusts    *aggregate.Loop[Trust, *gatev1.Event]
+	view      *bookView
+	asker     *asker
+	backend   *backend.Backend
+	running   context.Context // ends when the gate stops
 }
 
 func (s *approvalServer) GetApproval(ctx context.Context, in *gatev1.GetApprovalRequest) (*gatev1.GetApprovalResponse, error) {
@@ -29,14 +34,23 @@ func (s *approvalServer) GetApproval(ctx context.Context, in *gatev1.GetApproval
 	if err != nil {
 		return nil, err
 	}
-	if !found.Exists() || !maySee(caller, found.State) {
+	if !found.Exists() || !maySee(caller, found.State.Requester) {
 		return nil, approvalNotFound(in.GetApprovalId())
 	}
 	return &gatev1.GetApprovalResponse{Approval: approvalToProto(found.State)}, nil
 }
 
-func maySee(caller identity.Caller, a Approval) bool {
-	return caller.HasScope(scopeDecide) || caller.Subject == a.Requester
+// maySee lets approvers see everything of their tenant, and others what is theirs.
+func maySee(caller identity.Caller, owner string) bool {
+	return caller.HasScope(policy.ScopeDecide) || caller.Subject == owner
+}
+
+// ownOnly names whose entries a caller is listed: empty for all.
+func ownOnly(caller identity.Caller) string {
+	if caller.HasScope(policy.ScopeDecide) {
+		return ""
+	}
+	return caller.Subject
 }
 
 func (s *approvalServer) ListApprovals(ctx context.Context, in *gatev1.ListApprovalsRequest) (*gatev1.ListApprovalsResponse, error) {
@@ -44,14 +58,10 @@ func (s *approvalServer) ListApprovals(ctx context.Context, in *gatev1.ListAppro
 	if err != nil {
 		return nil, err
 	}
-	requester := caller.Subject
-	if caller.HasScope(scopeDecide) {
-		requester = ""
-	}
 	state := stateFromProto(in.GetState())
 	items, next, err := s.approvals.List(ctx, aggregate.PageRequest{
 		Tenant: caller.Tenant,
-		List:   approvalList(requester, state),
+		List:   approvalList(ownOnly(caller), state),
 		Size:   int(in.GetPageSize()),
 		Token:  in.GetPageToken(),
 	})
@@ -73,21 +83,115 @@ func (s *approvalServer) DecideApproval(ctx context.Context, in *gatev1.DecideAp
 	if err != nil {
 		return nil, err
 	}
-	id := in.GetApprovalId()
-	after, err := s.approvals.Do(ctx, approvalKind().Key(caller.Tenant, id), func(a Approval, now time.Time) (*gatev1.Event, error) {
-		return decideDecision(a, id, decision{
-			RequestID:   in.GetRequestId(),
-			Decider:     caller.Subject,
-			Person:      caller.Kind() == identity.Human,
-			Approve:     in.GetDecision() == gatev1.Decision_DECISION_APPROVE,
-			InputDigest: in.GetInputDigest(),
-			Note:        in.GetNote(),
-		}, now)
-	})
+	approval, err := s.decide(ctx, caller, in)
 	if err != nil {
 		return nil, err
 	}
-	return &gatev1.DecideApprovalResponse{Approval: approvalToProto(after.State)}, nil
+	return &gatev1.DecideApprovalResponse{Approval: approvalToProto(approval)}, nil
+}
+
+func (s *approvalServer) DecideApprovals(ctx context.Context, in *gatev1.DecideApprovalsRequest) (*gatev1.DecideApprovalsResponse, error) {
+	caller, err := identity.Must(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &gatev1.DecideApprovalsResponse{}
+	for _, decision := range in.GetDecisions() {
+		approval, err := s.decide(ctx, caller, decision)
+		if err != nil {
+			out.Results = append(out.Results, &gatev1.DecideResult{Result: &gatev1.DecideResult_Failure{Failure: failureOf(err)}})
+			continue
+		}
+		out.Results = append(out.Results, &gatev1.DecideResult{Result: &gatev1.DecideResult_Approval{Approval: approvalToProto(approval)}})
+	}
+	return out, nil
+}
+
+func (s *approvalServer) decide(ctx context.Context, caller identity.Caller, in *gatev1.DecideApprovalRequest) (Approval, error) {
+	cmd := decision{
+		RequestID:   in.GetRequestId(),
+		Decider:     caller.Subject,
+		Person:      caller.Kind() == identity.Human,
+		Scopes:      caller.Scopes,
+		Approve:     in.GetDecision() == gatev1.Decision_DECISION_APPROVE,
+		InputDigest: in.GetInputDigest(),
+		Note:        in.GetNote(),
+		Remember:    rememberFrom(in.GetRemember()),
+	}
+	id := in.GetApprovalId()
+	var book *policy.Book
+	if in.AmendedInputJson != nil {
+		canonical, err := strictjson.Canonical(in.GetAmendedInputJson())
+		if err != nil {
+			refusal := fault.From(err)
+			return Approval{}, refusal.Field("amended_input_json", refusal.Message())
+		}
+		cmd.Amendment = &amendment{Input: string(canonical), Digest: strictjson.Digest(canonical)}
+		if book, err = s.view.of(caller.Tenant); err != nil {
+			return Approval{}, err
+		}
+	}
+	after, err := s.approvals.Do(ctx, approvalKind().Key(caller.Tenant, id), func(a Approval, now time.Time) (*gatev1.Event, error) {
+		event, err := decideDecision(a, id, cmd, now)
+		if err == nil && event != nil && cmd.Amendment != nil {
+			err = s.mayAmend(book, caller, a, *cmd.Amendment, now)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return event, nil
+	})
+	if err != nil {
+		return Approval{}, err
+	}
+	if after.State.TrustID != "" {
+		s.giveTrust(ctx, caller, after.State, id)
+	}
+	return after.State, nil
+}
+
+// mayAmend treats an amendment as a new request: it must fit the operation's
+// schema, and the policies must ask for nothing that this approval does not give.
+func (s *approvalServer) mayAmend(book *policy.Book, caller identity.Caller, a Approval, change amendment, now time.Time) error {
+	if a.Schema == "" {
+		return fault.New(fault.AmendmentRefused, "this input can't be amended: whoever asked did not say what inputs the operation takes")
+	}
+	compiled, err := schema.Compile([]byte(a.Schema))
+	if err != nil {
+		return fault.New(fault.AmendmentRefused, "this input can't be amended: the operation's schema cannot be read").Wrap(err)
+	}
+	if _, err := compiled.Validate("amended_input_json", []byte(change.Input)); err != nil {
+		return err
+	}
+	seen := inspectInput(&change.Input)
+	if len(seen.credentials) > 0 {
+		return fault.New(fault.AmendmentRefused, "an amendment may carry nothing that looks like a credential").
+			Field("amended_input_json"+seen.credentials[0], "looks like a credential")
+	}
+	amended := a
+	amended.Input = &change.Input
+	answer := s.asker.again(book, caller, amended, now)
+	switch answer.Verdict {
+	case gatev1.Verdict_VERDICT_DENY:
+		return fault.New(fault.AmendmentRefused, "the amended request is denied: %s %s", answer.Reason, answer.Rule)
+	case gatev1.Verdict_VERDICT_ASK:
+		if answer.Terms.Key() != a.Terms.Key() {
+			return fault.New(fault.AmendmentRefused, "the amended request would need another approval than this one: %s", answer.Rule)
+		}
+	}
+	return nil
+}
+
+// giveTrust records the trust that a decision made, so that the decider finds it
+// in force. Where this fails, the gate does it when it hears of the decision.
+func (s *approvalServer) giveTrust(ctx context.Context, caller identity.Caller, a Approval, id string) {
+	_ = s.approvals.History(ctx, approvalKind().Key(caller.Tenant, id), func(_ aggregate.Snapshot[Approval], e aggregate.Recorded[*gatev1.Event]) error {
+		given := e.Event.GetApprovalDecided().GetTrust()
+		if given == nil {
+			return nil
+		}
+		return give(ctx, s.trusts, caller.Tenant, e.Event.GetActor(), given)
+	})
 }
 
 func (s *approvalServer) CancelApproval(ctx context.Context, in *gatev1.CancelApprovalRequest) (*gatev1.CancelApprovalResponse, error) {
@@ -105,50 +209,38 @@ func (s *approvalServer) CancelApproval(ctx context.Context, in *gatev1.CancelAp
 	return &gatev1.CancelApprovalResponse{Approval: approvalToProto(after.State)}, nil
 }
 
-func approvalToProto(a Approval) *gatev1.Approval {
-	out := &gatev1.Approval{
-		ApprovalId:     a.ID,
-		State:          stateToProto[a.State],
-		Operation:      a.Operation,
-		Effect:         effectToProto[a.Effect],
-		SpecDigest:     a.SpecDigest,
-		InputDigest:    a.InputDigest,
-		Requester:      a.Requester,
-		OnBehalfOf:     a.OnBehalfOf,
-		Session:        a.Session,
-		RequestId:      a.RequestID,
-		ConversationId: a.Conversation,
-		Rule:           a.Rule,
-		CreateTime:     timestamppb.New(a.Created),
-		ExpireTime:     timestamppb.New(a.Expires),
-		Decider:        a.Decider,
-		Note:           visible(a.Note),
+func (s *approvalServer) ListTrusts(ctx context.Context, in *gatev1.ListTrustsRequest) (*gatev1.ListTrustsResponse, error) {
+	caller, err := identity.Must(ctx)
+	if err != nil {
+		return nil, err
 	}
-	if a.Input != nil {
-		shown := visible(*a.Input)
-		out.InputJson = &shown
+	items, next, err := s.trusts.List(ctx, aggregate.PageRequest{
+		Tenant: caller.Tenant, List: trustList(ownOnly(caller)), Size: int(in.GetPageSize()), Token: in.GetPageToken(),
+	})
+	if err != nil {
+		return nil, err
 	}
-	if !a.Decided.IsZero() {
-		out.DecideTime = timestamppb.New(a.Decided)
-	}
-	return out
-}
-
-var stateToProto = map[approvalState]gatev1.ApprovalState{
-	statePending:   gatev1.ApprovalState_APPROVAL_STATE_PENDING,
-	stateApproved:  gatev1.ApprovalState_APPROVAL_STATE_APPROVED,
-	stateRedeemed:  gatev1.ApprovalState_APPROVAL_STATE_REDEEMED,
-	stateDenied:    gatev1.ApprovalState_APPROVAL_STATE_DENIED,
-	stateExpired:   gatev1.ApprovalState_APPROVAL_STATE_EXPIRED,
-	stateCancelled: gatev1.ApprovalState_APPROVAL_STATE_CANCELLED,
-}
-
-// stateFromProto gives the empty state for unspecified, which lists take as all.
-func stateFromProto(s gatev1.ApprovalState) approvalState {
-	for own, proto := range stateToProto {
-		if proto == s {
-			return own
+	out := &gatev1.ListTrustsResponse{NextPageToken: next}
+	now := s.trusts.Now()
+	for _, item := range items {
+		if item.State.State == trustHeld && now.Before(item.State.Expires) {
+			out.Trusts = append(out.Trusts, trustToProto(item.State))
 		}
 	}
-	return ""
+	return out, nil
+}
+
+func (s *approvalServer) RevokeTrust(ctx context.Context, in *gatev1.RevokeTrustRequest) (*gatev1.RevokeTrustResponse, error) {
+	caller, err := identity.Must(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id := in.GetTrustId()
+	after, err := s.trusts.Do(ctx, trustKind().Key(caller.Tenant, id), func(t Trust, _ time.Time) (*gatev1.Event, error) {
+		return decideRevoke(t, id, caller.Subject, in.GetNote())
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &gatev1.RevokeTrustResponse{Trust: trustToProto(after.State)}, nil
 }

@@ -2,18 +2,18 @@ package gate
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base32"
 	"errors"
-	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	gatev1 "weir/gen/gate/v1"
 	"weir/internal/aggregate"
 	"weir/internal/fault"
 	"weir/internal/identity"
 	"weir/internal/journal"
+	"weir/services/gate/policy"
 )
 
 // askLimit is after how many denials in a row the same request is no longer
@@ -32,17 +32,31 @@ const askAttempts = 4
 // round is only opened when the one before is over.
 type asker struct {
 	approvals *aggregate.Loop[Approval, *gatev1.Event]
+	checks    *aggregate.Loop[Check, *gatev1.Event]
+	ttl       time.Duration
 }
 
 // fingerprint names what makes two requests the same one. It is the first part
 // of approval ids, so it is short and holds no content.
 func fingerprint(caller identity.Caller, req request) string {
-	h := sha256.New()
-	for _, part := range []string{caller.Tenant, caller.Subject, caller.Session, req.Operation, req.SpecDigest, req.InputDigest} {
-		// Lengths keep ("a", "bc") and ("ab", "c") apart.
-		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part)
+	return digestOf(caller.Tenant, caller.Subject, caller.Session, req.Operation, req.SpecDigest, req.InputDigest)
+}
+
+// settle leaves nothing open in terms: behind a caller either stands a person,
+// who is told when nobody answers, or nobody, and then it waits until somebody
+// does.
+func (s *asker) settle(t policy.Terms, subject string, onBehalfOf []string) policy.Terms {
+	if t.TTL == 0 {
+		t.TTL = s.ttl
 	}
-	return strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(h.Sum(nil)[:16]))
+	if t.OnTimeout == "" {
+		t.OnTimeout = policy.TimeoutWait
+		person := func(s string) bool { return strings.HasPrefix(s, string(identity.Human)+":") }
+		if person(subject) || slices.ContainsFunc(onBehalfOf, person) {
+			t.OnTimeout = policy.TimeoutDeny
+		}
+	}
+	return t
 }
 
 // errAskLimit says that the same request was denied too often.
@@ -53,6 +67,7 @@ func (s *asker) ask(ctx context.Context, caller identity.Caller, req request) (A
 	key := func(round int) journal.Key {
 		return approvalKind().Key(caller.Tenant, print+"-"+strconv.Itoa(round))
 	}
+	flagged := false
 	for range askAttempts {
 		round, last, err := s.lastRound(ctx, key)
 		if err != nil {
@@ -60,20 +75,64 @@ func (s *asker) ask(ctx context.Context, caller identity.Caller, req request) (A
 		}
 		if round == 0 {
 			round = 1
-		} else if _, err := decideRequest(last, req, s.approvals.Now()); errors.Is(err, errTaken) {
-			if req.Refusals = refusals(last); req.Refusals >= askLimit {
-				return Approval{}, errAskLimit
+		} else {
+			_, err := decideRequest(last, req, s.approvals.Now())
+			if errors.Is(err, errOtherTerms) {
+				if err := s.supersede(ctx, key(round), key(round+1).ID); err != nil {
+					return Approval{}, err
+				}
+				continue
 			}
-			round++
+			if errors.Is(err, errTaken) {
+				if req.Refusals = refusals(last); req.Refusals >= askLimit {
+					return Approval{}, errAskLimit
+				}
+				round++
+			}
+		}
+		if !flagged {
+			// Only a request that is really put before people is looked through.
+			req, flagged = s.inspect(ctx, caller, req), true
 		}
 		req.ApprovalID = key(round).ID
 		found, err := s.approvals.Do(ctx, key(round), bind(req, decideRequest))
-		if errors.Is(err, errTaken) {
-			continue // it ended while we looked
+		if errors.Is(err, errTaken) || errors.Is(err, errOtherTerms) {
+			continue // it ended, or other terms came in force, while we looked
 		}
 		return found.State, err
 	}
 	return Approval{}, fault.New(fault.Contention, "too many checks of one request")
+}
+
+func (s *asker) supersede(ctx context.Context, key journal.Key, by string) error {
+	_, err := s.approvals.Do(ctx, key, func(a Approval, _ time.Time) (*gatev1.Event, error) {
+		return decideSupersede(a, by)
+	})
+	return err
+}
+
+// inspect masks what looks like a credential, and flags what a person should
+// look at twice.
+func (s *asker) inspect(ctx context.Context, caller identity.Caller, req request) request {
+	input := inspectInput(req.Input)
+	req.Input = input.shown
+	req.Flags = escalations(matter{
+		Operation: req.Operation, Effect: req.Effect, Input: input, Terms: req.Terms,
+		FirstUse: s.firstUse(ctx, caller, req.Operation),
+	})
+	return req
+}
+
+// firstUse says whether a caller has never used an operation. Where that can't
+// be told it says so too: a flag too many only draws the eye.
+func (s *asker) firstUse(ctx context.Context, caller identity.Caller, operation string) bool {
+	page := aggregate.PageRequest{Tenant: caller.Tenant, List: usedList(caller.Subject, operation), Size: 1}
+	redeemed, _, err := s.approvals.List(ctx, page)
+	if err == nil && len(redeemed) > 0 {
+		return false
+	}
+	allowed, _, err := s.checks.List(ctx, page)
+	return err != nil || len(allowed) == 0
 }
 
 // refusals counts denials in a row, the last approval's included. One that was

@@ -5,8 +5,10 @@ package gate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"golang.org/x/mod/sumdb/note"
 	"google.golang.org/grpc"
 
 	gatev1 "weir/gen/gate/v1"
@@ -14,13 +16,15 @@ import (
 	"weir/internal/backend"
 	"weir/internal/journal"
 	"weir/internal/serve"
+	"weir/services/gate/audit"
 )
 
 // Config is what the gate can be told.
 type Config struct {
 	Serve       serve.Config   `embed:""`
 	Stores      backend.Config `embed:""`
-	ApprovalTTL time.Duration  `help:"How long a person has to answer." default:"10m"`
+	ApprovalTTL time.Duration  `help:"How long a person has to answer, and an approval to be used, where no rule says." default:"10m"`
+	AuditKey    string         `help:"File of the Ed25519 note key that signs checkpoints of the audit log." placeholder:"FILE"`
 }
 
 const defaultApprovalTTL = 10 * time.Minute
@@ -33,6 +37,15 @@ func (c *Config) Validate() error {
 	return nil
 }
 
+// auditSigner reads the key, if there is one: without it the log is kept, but
+// no checkpoint is given.
+func auditSigner(path string) (note.Signer, string, error) {
+	if path == "" {
+		return nil, "", nil
+	}
+	return audit.LoadSigner(path)
+}
+
 // Run serves the gate until ctx ends.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
@@ -41,39 +54,70 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.ApprovalTTL == 0 {
 		cfg.ApprovalTTL = defaultApprovalTTL
 	}
+	signer, verifier, err := auditSigner(cfg.AuditKey)
+	if err != nil {
+		return fmt.Errorf("--audit-key: %w", err)
+	}
 	b, err := backend.Open(ctx, "gate", cfg.Stores, cfg.Serve.Log())
 	if err != nil {
 		return backend.Interrupted(ctx, err)
 	}
 	defer b.Close()
 
-	approvals := aggregate.New(approvalKind(), b.Journal, b.Hot, b.Log)
-	grants := aggregate.New(grantKind(), b.Journal, b.Hot, b.Log)
-	consumer, err := b.Consumer("gate", "grant-view", "weir.gate.*."+grantKindName+".*")
+	var (
+		approvals = aggregate.New(approvalKind(), b.Journal, b.Hot, b.Log)
+		trusts    = aggregate.New(trustKind(), b.Journal, b.Hot, b.Log)
+		checks    = aggregate.New(checkKind(), b.Journal, b.Hot, b.Log)
+		grants    = aggregate.New(grantKind(), b.Journal, b.Hot, b.Log)
+		policies  = aggregate.New(policyKind(), b.Journal, b.Hot, b.Log)
+		catalogue = aggregate.New(catalogueKind(), b.Journal, b.Hot, b.Log)
+	)
+	books, err := b.Consumer("gate", "book-view", bookSubjects...)
 	if err != nil {
 		return err
 	}
-	view := newGrantView(consumer, b.Log)
+	decisions, err := b.Consumer("gate", "trusts", "weir.gate.*."+approvalKindName+".*")
+	if err != nil {
+		return err
+	}
+	records, err := b.Consumer("gate", "audit", "weir.gate.>")
+	if err != nil {
+		return err
+	}
+	view := newBookView(books, b.Log)
+	asker := &asker{approvals: approvals, checks: checks, ttl: cfg.ApprovalTTL}
+	auditLog := audit.NewLog(records, b.Journal, b.Log)
 
 	return serve.Run(ctx, cfg.Serve, serve.Service{
 		Name: "gate",
 		Register: func(s *grpc.Server) {
 			gatev1.RegisterGateServiceServer(s, &gateServer{
-				grants: view, asker: &asker{approvals}, approvals: approvals, ttl: cfg.ApprovalTTL,
+				view: view, asker: asker, approvals: approvals, checks: checks, trusts: trusts, catalogue: catalogue, hot: b.Hot,
 			})
-			gatev1.RegisterApprovalServiceServer(s, &approvalServer{approvals: approvals})
-			gatev1.RegisterPolicyServiceServer(s, &policyServer{loop: grants, view: view})
+			gatev1.RegisterApprovalServiceServer(s, &approvalServer{
+				approvals: approvals, trusts: trusts, view: view, asker: asker, backend: b, running: ctx,
+			})
+			gatev1.RegisterPolicyServiceServer(s, &policyServer{grants: grants, policies: policies, view: view})
+			gatev1.RegisterAuditServiceServer(s, audit.NewServer(auditLog, signer, verifier))
 		},
 		Healthy: b.Journal.Healthy,
 		Workers: []func(context.Context) error{
-			b.Projector(approvals, grants).Run,
+			b.Projector(approvals, trusts, checks, grants, policies, catalogue).Run,
 			view.run,
-			func(ctx context.Context) error {
-				return approvals.Sweep(ctx, func(ctx context.Context, key journal.Key) (time.Duration, error) {
-					_, err := approvals.Do(ctx, key, decideExpiry)
-					return 0, err
-				})
-			},
+			auditLog.Run,
+			func(ctx context.Context) error { return decisions.Run(ctx, hearDecisions(trusts)) },
+			sweep(approvals, decideExpiry),
+			sweep(trusts, decideTrustExpiry),
 		},
 	})
+}
+
+// sweep records deadlines that have passed.
+func sweep[S any](loop *aggregate.Loop[S, *gatev1.Event], decide aggregate.Decide[S, *gatev1.Event]) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return loop.Sweep(ctx, func(ctx context.Context, key journal.Key) (time.Duration, error) {
+			_, err := loop.Do(ctx, key, decide)
+			return 0, err
+		})
+	}
 }

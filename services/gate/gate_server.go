@@ -5,52 +5,167 @@ import (
 	"errors"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	gatev1 "weir/gen/gate/v1"
 	"weir/internal/aggregate"
 	"weir/internal/fault"
+	"weir/internal/hot"
 	"weir/internal/identity"
+	"weir/internal/journal"
 	"weir/internal/strictjson"
+	"weir/services/gate/policy"
 )
 
 // gateServer answers enforcement points.
 type gateServer struct {
 	gatev1.UnimplementedGateServiceServer
-	grants    *grantView
+	view      *bookView
 	asker     *asker
 	approvals *aggregate.Loop[Approval, *gatev1.Event]
-	ttl       time.Duration
+	checks    *aggregate.Loop[Check, *gatev1.Event]
+	trusts    *aggregate.Loop[Trust, *gatev1.Event]
+	catalogue *aggregate.Loop[Catalogue, *gatev1.Event]
+	hot       *hot.Store
 }
 
-// caller is whom a call decides about, with what it is granted now.
-func (s *gateServer) caller(ctx context.Context) (identity.Caller, grantList, error) {
-	caller, err := identity.Must(ctx)
-	if err != nil {
-		return identity.Caller{}, nil, err
-	}
-	grants, err := s.grants.of(caller.Tenant, caller.Subject)
-	return caller, grants, err
-}
+const (
+	reasonAskLimit = "ASK_LIMIT"
+	reasonTrusted  = "TRUSTED"
+)
 
 func (s *gateServer) Check(ctx context.Context, in *gatev1.CheckRequest) (*gatev1.CheckResponse, error) {
-	caller, grants, err := s.caller(ctx)
+	caller, err := identity.Must(ctx)
 	if err != nil {
 		return nil, err
 	}
-	effect := effectFromProto(in.GetEffect())
-	answer := decide(question{
+	return s.check(ctx, caller, in)
+}
+
+func (s *gateServer) CheckBatch(ctx context.Context, in *gatev1.CheckBatchRequest) (*gatev1.CheckBatchResponse, error) {
+	caller, err := identity.Must(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &gatev1.CheckBatchResponse{}
+	for _, check := range in.GetChecks() {
+		answer, err := s.check(ctx, caller, check)
+		if err != nil {
+			out.Results = append(out.Results, &gatev1.CheckResult{Result: &gatev1.CheckResult_Failure{Failure: failureOf(err)}})
+			continue
+		}
+		out.Results = append(out.Results, &gatev1.CheckResult{Result: &gatev1.CheckResult_Answer{Answer: answer}})
+	}
+	return out, nil
+}
+
+// failureOf writes the error of one part of a batch.
+func failureOf(err error) *gatev1.Failure {
+	f := fault.From(err)
+	out := &gatev1.Failure{Reason: string(f.Reason()), Message: f.Message()}
+	if after := f.RetryAfter(); after > 0 {
+		out.RetryAfter = durationpb.New(after)
+	}
+	return out
+}
+
+// question is what a check asks of the policies.
+func question(caller identity.Caller, in *gatev1.CheckRequest, now time.Time) policy.Question {
+	return policy.Question{
+		Subject:      caller.Subject,
 		Agent:        caller.Kind() == identity.Agent,
+		Session:      caller.Session,
 		Confined:     caller.Confined,
+		OnBehalfOf:   caller.OnBehalfOf,
 		Operation:    in.GetOperation(),
-		Effect:       effect,
+		Effect:       policy.EffectFrom(in.GetEffect()),
 		Conversation: in.GetConversationId(),
 		Target:       in.GetTargetConversationId(),
-	}, grants)
-	if answer.Verdict != ask {
-		return &gatev1.CheckResponse{Verdict: verdictToProto[answer.Verdict], Reason: answer.Reason}, nil
+		Input:        policy.NewInput(in.InputJson),
+		Now:          now,
 	}
+}
 
+func (s *gateServer) check(ctx context.Context, caller identity.Caller, in *gatev1.CheckRequest) (*gatev1.CheckResponse, error) {
+	q := question(caller, in, s.checks.Now())
+	answer, book, err := s.view.ask(caller, &q)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case answer.Verdict == gatev1.Verdict_VERDICT_DENY:
+		return s.deny(ctx, caller, in, answer)
+	case answer.Verdict == gatev1.Verdict_VERDICT_ASK:
+		return s.ask(ctx, caller, in, answer, book)
+	case q.Effect == policy.Read:
+		return verdict(answer), nil
+	default:
+		return s.allow(ctx, caller, in, answer, book, "")
+	}
+}
+
+func verdict(a policy.Answer) *gatev1.CheckResponse {
+	return &gatev1.CheckResponse{Verdict: a.Verdict, Reason: a.Reason, Rule: a.Rule, PolicyRevision: a.Revision}
+}
+
+// deny records a denial and answers it.
+func (s *gateServer) deny(ctx context.Context, caller identity.Caller, in *gatev1.CheckRequest, a policy.Answer) (*gatev1.CheckResponse, error) {
+	err := s.record(ctx, caller, outcome{Request: checkedRequest(caller, in), Reason: a.Reason, Rule: a.Rule, Revision: a.Revision})
+	if err != nil {
+		return nil, err
+	}
+	a.Verdict = gatev1.Verdict_VERDICT_DENY
+	return verdict(a), nil
+}
+
+// allow lets a write run without asking, if the budgets have room for it.
+func (s *gateServer) allow(
+	ctx context.Context, caller identity.Caller, in *gatev1.CheckRequest, a policy.Answer, book *policy.Book, trust string,
+) (*gatev1.CheckResponse, error) {
+	request := checkedRequest(caller, in)
+	windows := windowsOf(caller.Subject, in.GetOperation(), a.Budget, book.Budgets())
+	wait, err := s.hot.Spend(ctx, caller.Tenant, checkKindName, checkID(request), s.checks.Now(), windows)
+	if err != nil {
+		return nil, err
+	}
+	if wait > 0 {
+		limited := outcome{Request: request, Reason: string(fault.RateLimited), Rule: a.Rule, Revision: a.Revision}
+		if err := s.record(ctx, caller, limited); err != nil {
+			return nil, err
+		}
+		return nil, fault.New(fault.RateLimited, "%s ran %s, or others of the tenant theirs, as often as may be without asking", caller.Subject, in.GetOperation()).Retry(wait)
+	}
+	allowed := outcome{Request: request, Allowed: true, Reason: a.Reason, Rule: a.Rule, TrustID: trust, Revision: a.Revision}
+	if err := s.record(ctx, caller, allowed); err != nil {
+		return nil, err
+	}
+	a.Verdict = gatev1.Verdict_VERDICT_ALLOW
+	out := verdict(a)
+	out.TrustId = trust
+	return out, nil
+}
+
+// record appends what a check said, once for each request.
+func (s *gateServer) record(ctx context.Context, caller identity.Caller, o outcome) error {
+	_, err := s.checks.Do(ctx, checkKind().Key(caller.Tenant, checkID(o.Request)), func(c Check, _ time.Time) (*gatev1.Event, error) {
+		return decideOutcome(c, o)
+	})
+	return err
+}
+
+func checkedRequest(caller identity.Caller, in *gatev1.CheckRequest) *gatev1.CheckedRequest {
+	return &gatev1.CheckedRequest{
+		RequestId: in.GetRequestId(), Subject: caller.Subject, Session: caller.Session, OnBehalfOf: caller.OnBehalfOf,
+		Confined: caller.Confined, Operation: in.GetOperation(), Effect: in.GetEffect(),
+		SpecDigest: in.GetSpecDigest(), InputDigest: in.GetInputDigest(), ConversationId: in.GetConversationId(),
+	}
+}
+
+// ask finds a trust that covers the request, or else brings it before people.
+func (s *gateServer) ask(
+	ctx context.Context, caller identity.Caller, in *gatev1.CheckRequest, a policy.Answer, book *policy.Book,
+) (*gatev1.CheckResponse, error) {
 	// What reaches a person must be well-formed, whoever rendered it.
 	if in.InputJson != nil {
 		if _, err := strictjson.Canonical(in.GetInputJson()); err != nil {
@@ -58,42 +173,80 @@ func (s *gateServer) Check(ctx context.Context, in *gatev1.CheckRequest) (*gatev
 			return nil, refusal.Field("input_json", refusal.Message())
 		}
 	}
+	terms := s.asker.settle(a.Terms, caller.Subject, caller.OnBehalfOf)
+	trust, err := s.trust(ctx, caller, in, terms)
+	if err != nil {
+		return nil, err
+	}
+	if trust != "" {
+		a.Reason, a.Rule = reasonTrusted, ""
+		return s.allow(ctx, caller, in, a, book, trust)
+	}
 	approval, err := s.asker.ask(ctx, caller, request{
 		RequestID:    in.GetRequestId(),
 		Requester:    caller.Subject,
 		Session:      caller.Session,
 		OnBehalfOf:   caller.OnBehalfOf,
 		Operation:    in.GetOperation(),
-		Effect:       effect,
+		Effect:       policy.EffectFrom(in.GetEffect()),
 		SpecDigest:   in.GetSpecDigest(),
 		Input:        in.InputJson,
 		InputDigest:  in.GetInputDigest(),
+		Schema:       in.GetInputSchema(),
 		Conversation: in.GetConversationId(),
-		Rule:         answer.Reason,
-		TTL:          s.ttl,
+		Target:       in.GetTargetConversationId(),
+		Asked:        a.Asked,
+		Terms:        terms,
+		Revision:     a.Revision,
 	})
 	switch {
 	case errors.Is(err, errAskLimit):
-		return &gatev1.CheckResponse{Verdict: gatev1.Verdict_VERDICT_DENY, Reason: reasonAskLimit}, nil
+		a.Reason, a.Rule = reasonAskLimit, ""
+		return s.deny(ctx, caller, in, a)
 	case err != nil:
 		return nil, err
 	}
-	return &gatev1.CheckResponse{
-		Verdict:    gatev1.Verdict_VERDICT_ASK,
-		Reason:     answer.Reason,
-		ApprovalId: approval.ID,
-		ExpireTime: timestamppb.New(approval.Expires),
-	}, nil
+	out := verdict(a)
+	out.ApprovalId, out.ExpireTime = approval.ID, deadline(approval.Expires)
+	return out, nil
+}
+
+// trust gives the id of a trust that covers exactly this now, empty where none
+// does. It is read as it is now, so that a revoked one never works again.
+func (s *gateServer) trust(ctx context.Context, caller identity.Caller, in *gatev1.CheckRequest, terms policy.Terms) (string, error) {
+	if caller.Session == "" || policy.EffectFrom(in.GetEffect()) == policy.Admin {
+		return "", nil
+	}
+	c := coverage{
+		Subject: caller.Subject, Session: caller.Session, Operation: in.GetOperation(),
+		SpecDigest: in.GetSpecDigest(), InputDigest: in.GetInputDigest(),
+	}
+	anyInput := c
+	anyInput.InputDigest = ""
+	for _, c := range []coverage{c, anyInput} {
+		found, err := s.trusts.Read(ctx, trustKind().Key(caller.Tenant, c.id()))
+		if err != nil {
+			return "", err
+		}
+		if found.State.Coverage == c && found.State.holds(terms, s.trusts.Now()) {
+			return found.State.ID, nil
+		}
+	}
+	return "", nil
 }
 
 func (s *gateServer) MatchGrants(ctx context.Context, in *gatev1.MatchGrantsRequest) (*gatev1.MatchGrantsResponse, error) {
-	_, grants, err := s.caller(ctx)
+	caller, err := identity.Must(ctx)
+	if err != nil {
+		return nil, err
+	}
+	book, err := s.view.of(caller.Tenant)
 	if err != nil {
 		return nil, err
 	}
 	out := &gatev1.MatchGrantsResponse{}
 	for _, operation := range in.GetOperations() {
-		if grants.match(operation) {
+		if book.Granted(caller.Subject, operation) {
 			out.Granted = append(out.Granted, operation)
 		}
 	}
@@ -101,34 +254,72 @@ func (s *gateServer) MatchGrants(ctx context.Context, in *gatev1.MatchGrantsRequ
 }
 
 func (s *gateServer) Redeem(ctx context.Context, in *gatev1.RedeemRequest) (*gatev1.RedeemResponse, error) {
-	caller, grants, err := s.caller(ctx)
+	caller, err := identity.Must(ctx)
+	if err != nil {
+		return nil, err
+	}
+	book, err := s.view.of(caller.Tenant)
 	if err != nil {
 		return nil, err
 	}
 	id := in.GetApprovalId()
-	after, err := s.approvals.Do(ctx, approvalKind().Key(caller.Tenant, id), func(a Approval, now time.Time) (*gatev1.Event, error) {
+	key := approvalKind().Key(caller.Tenant, id)
+	after, err := s.approvals.Do(ctx, key, func(a Approval, now time.Time) (*gatev1.Event, error) {
 		return decideRedemption(a, id, redemption{
 			RequestID:   in.GetRequestId(),
 			Requester:   caller.Subject,
 			Operation:   in.GetOperation(),
 			SpecDigest:  in.GetSpecDigest(),
 			InputDigest: in.GetInputDigest(),
-			Granted:     grants.match(in.GetOperation()),
+			Now:         s.asker.again(book, caller, a, now),
 		}, now)
+	})
+	if errors.Is(err, errOtherTerms) {
+		if err := s.asker.supersede(ctx, key, ""); err != nil {
+			return nil, err
+		}
+		return nil, fault.New(fault.ApprovalSuperseded, "approval %s was given on terms that do not hold any more: ask again", id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := &gatev1.RedeemResponse{RedeemTime: timestamppb.New(after.State.Redeemed)}
+	if after.State.Asked != nil {
+		out.AmendedInputJson, out.AmendedInputDigest = after.State.Input, after.State.InputDigest
+	}
+	return out, nil
+}
+
+// again decides the request of an approval as things stand now, with the input
+// that it has now.
+func (s *asker) again(book *policy.Book, caller identity.Caller, a Approval, now time.Time) policy.Answer {
+	answer := book.Decide(&policy.Question{
+		Subject: a.Requester, Agent: identity.Caller{Subject: a.Requester}.Kind() == identity.Agent,
+		Session: a.Session, Confined: caller.Confined, OnBehalfOf: a.OnBehalfOf,
+		Operation: a.Operation, Effect: a.Effect, Conversation: a.Conversation, Target: a.Target,
+		Input: policy.NewInput(a.Input), Now: now,
+	})
+	answer.Terms = s.settle(answer.Terms, a.Requester, a.OnBehalfOf)
+	return answer
+}
+
+func (s *gateServer) AnnounceOperations(ctx context.Context, in *gatev1.AnnounceOperationsRequest) (*gatev1.AnnounceOperationsResponse, error) {
+	caller, err := identity.Must(ctx)
+	if err != nil {
+		return nil, err
+	}
+	key := journal.Key{Tenant: identity.AnyTenant, Kind: catalogueKindName, ID: catalogueID}
+	after, err := s.catalogue.Do(ctx, key, func(c Catalogue, _ time.Time) (*gatev1.Event, error) {
+		return decideAnnounce(c, caller.Subject, in)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &gatev1.RedeemResponse{RedeemTime: timestamppb.New(after.State.Redeemed)}, nil
+	s.view.await(ctx, after.Version)
+	return &gatev1.AnnounceOperationsResponse{}, nil
 }
 
 // bind gives a command to its decision.
 func bind[S, C any](cmd C, decide func(S, C, time.Time) (*gatev1.Event, error)) aggregate.Decide[S, *gatev1.Event] {
 	return func(state S, now time.Time) (*gatev1.Event, error) { return decide(state, cmd, now) }
-}
-
-var verdictToProto = map[verdict]gatev1.Verdict{
-	deny:  gatev1.Verdict_VERDICT_DENY,
-	ask:   gatev1.Verdict_VERDICT_ASK,
-	allow: gatev1.Verdict_VERDICT_ALLOW,
 }

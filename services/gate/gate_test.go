@@ -19,6 +19,8 @@ import (
 	"weir/internal/meshtest"
 	"weir/internal/serve"
 	"weir/internal/strictjson"
+	"weir/services/gate/audit"
+	"weir/services/gate/policy"
 )
 
 // rig is a gate over real servers.
@@ -48,7 +50,7 @@ func (r *rig) start(ttl time.Duration) *meshtest.Service {
 }
 
 var (
-	alice    = identity.Caller{Tenant: "acme", Subject: "agent:alice", Scopes: []string{"approval.cancel", "approval.read"}}
+	alice    = identity.Caller{Tenant: "acme", Subject: "agent:alice", Session: "s-1", OnBehalfOf: []string{"human:boss"}, Scopes: []string{"approval.cancel", "approval.read"}}
 	carol    = identity.Caller{Tenant: "acme", Subject: "human:carol", Scopes: []string{"approval.decide"}}
 	dan      = identity.Caller{Tenant: "acme", Subject: "human:dan", Scopes: []string{"approval.decide"}}
 	ann      = identity.Caller{Tenant: "acme", Subject: "human:ann", Scopes: []string{"policy.admin"}}
@@ -414,13 +416,13 @@ func TestRefusalsOfACheck(t *testing.T) {
 		verdict gatev1.Verdict
 		reason  string
 	}{
-		{"nothing granted", identity.Caller{Tenant: "acme", Subject: "agent:nobody"}, input("conversation/say", 1), gatev1.Verdict_VERDICT_DENY, reasonNotGranted},
-		{"granted in another tenant", identity.Caller{Tenant: "other", Subject: "agent:alice"}, input("conversation/say", 1), gatev1.Verdict_VERDICT_DENY, reasonNotGranted},
-		{"an agent and ADMIN", alice, input("admin/wipe", registryv1.Effect_EFFECT_ADMIN), gatev1.Verdict_VERDICT_DENY, reasonAgentAdmin},
-		{"its own conversation", alice, own, gatev1.Verdict_VERDICT_DENY, reasonSelfTarget},
-		{"confined and WRITE", confined, input("conversation/say", registryv1.Effect_EFFECT_WRITE), gatev1.Verdict_VERDICT_DENY, reasonConfined},
-		{"READ", alice, input("conversation/read", registryv1.Effect_EFFECT_READ), gatev1.Verdict_VERDICT_ALLOW, reasonReadAllowed},
-		{"an unknown effect is WRITE", alice, unknownEffect, gatev1.Verdict_VERDICT_ASK, reasonWriteAsks},
+		{"nothing granted", identity.Caller{Tenant: "acme", Subject: "agent:nobody"}, input("conversation/say", 1), gatev1.Verdict_VERDICT_DENY, policy.ReasonNotGranted},
+		{"granted in another tenant", identity.Caller{Tenant: "other", Subject: "agent:alice"}, input("conversation/say", 1), gatev1.Verdict_VERDICT_DENY, policy.ReasonNotGranted},
+		{"an agent and ADMIN", alice, input("admin/wipe", registryv1.Effect_EFFECT_ADMIN), gatev1.Verdict_VERDICT_DENY, policy.ReasonAgentAdmin},
+		{"its own conversation", alice, own, gatev1.Verdict_VERDICT_DENY, policy.ReasonSelfTarget},
+		{"confined and WRITE", confined, input("conversation/say", registryv1.Effect_EFFECT_WRITE), gatev1.Verdict_VERDICT_DENY, policy.ReasonConfined},
+		{"READ", alice, input("conversation/read", registryv1.Effect_EFFECT_READ), gatev1.Verdict_VERDICT_ALLOW, policy.ReasonReadAllowed},
+		{"an unknown effect is WRITE", alice, unknownEffect, gatev1.Verdict_VERDICT_ASK, policy.ReasonWriteAsks},
 	} {
 		answer, err := r.checks().Check(as(t.Context(), tc.caller), tc.in)
 		if err != nil || answer.GetVerdict() != tc.verdict || answer.GetReason() != tc.reason {
@@ -450,8 +452,8 @@ func TestBadInputMakesNoApproval(t *testing.T) {
 }
 
 func TestAGrantThatCannotBeReadAllowsNothing(t *testing.T) {
-	v := newGrantView(nil, nil)
-	if _, err := v.of("acme", "agent:alice"); fault.ReasonOf(err) != fault.PolicyUnreadable {
+	v := newBookView(nil, nil)
+	if _, err := v.of("acme"); fault.ReasonOf(err) != fault.PolicyUnreadable {
 		t.Fatalf("before it has caught up: %v", err)
 	}
 }
@@ -461,6 +463,7 @@ func TestEveryMethodHasARow(t *testing.T) {
 	gatev1.RegisterGateServiceServer(s, &gateServer{})
 	gatev1.RegisterApprovalServiceServer(s, &approvalServer{})
 	gatev1.RegisterPolicyServiceServer(s, &policyServer{})
+	gatev1.RegisterAuditServiceServer(s, &audit.Server{})
 	if missing := identity.Methods.Missing(s); len(missing) > 0 {
 		t.Fatalf("no row for %v", missing)
 	}

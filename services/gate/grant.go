@@ -1,14 +1,16 @@
 package gate
 
 import (
-	"fmt"
 	"slices"
 	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	gatev1 "weir/gen/gate/v1"
 	"weir/internal/aggregate"
 	"weir/internal/fault"
 	"weir/internal/hot"
+	"weir/services/gate/policy"
 )
 
 // Grant is an entry on the allow-list.
@@ -19,36 +21,76 @@ type Grant struct {
 	Operations []string
 	Deleted    bool
 	Updated    time.Time
+	Revision   uint64
 }
 
 // exists says whether the grant counts.
 func (g Grant) exists() bool { return g.Subject != "" && !g.Deleted }
 
-func decidePutGrant(g Grant, actor, id, subject string, operations []string) (*gatev1.Event, error) {
-	for i, text := range operations {
-		if _, err := compilePattern(text); err != nil {
-			return nil, fault.New(fault.FieldInvalid, "a pattern can match no operation: %v", err).
-				Field(fmt.Sprintf("grant.operations[%d]", i), err.Error())
-		}
+// decidePutGrant stores a grant. Nobody grants themselves, or those for whom
+// they act, anything.
+func decidePutGrant(g Grant, actor author, grant *gatev1.Grant, expected *uint64) (*gatev1.Event, error) {
+	if err := actor.mayChange(grant.GetSubject(), g.Subject); err != nil {
+		return nil, err
 	}
-	if g.exists() && g.Subject == subject && slices.Equal(g.Operations, operations) {
+	if err := policy.CheckGrant(grant); err != nil {
+		return nil, err
+	}
+	if g.exists() && g.Subject == grant.GetSubject() && slices.Equal(g.Operations, grant.GetOperations()) {
 		return nil, nil
 	}
-	return &gatev1.Event{Actor: actor, Event: &gatev1.Event_GrantPut{GrantPut: &gatev1.GrantPut{
-		GrantId: id, Subject: subject, Operations: operations,
+	if err := asExpected("grant", grant.GetGrantId(), expected, g.Revision, g.exists()); err != nil {
+		return nil, err
+	}
+	return &gatev1.Event{Actor: actor.subject, Event: &gatev1.Event_GrantPut{GrantPut: &gatev1.GrantPut{
+		GrantId: grant.GetGrantId(), Subject: grant.GetSubject(), Operations: grant.GetOperations(),
 	}}}, nil
 }
 
-func decideDeleteGrant(g Grant, actor, id string) (*gatev1.Event, error) {
+func decideDeleteGrant(g Grant, actor author, id string, expected *uint64) (*gatev1.Event, error) {
 	switch {
 	case g.Subject == "":
 		return nil, grantNotFound(id)
 	case g.Deleted:
 		return nil, nil
 	}
-	return &gatev1.Event{Actor: actor, Event: &gatev1.Event_GrantDeleted{GrantDeleted: &gatev1.GrantDeleted{
+	if err := actor.mayChange(g.Subject); err != nil {
+		return nil, err
+	}
+	if err := asExpected("grant", id, expected, g.Revision, true); err != nil {
+		return nil, err
+	}
+	return &gatev1.Event{Actor: actor.subject, Event: &gatev1.Event_GrantDeleted{GrantDeleted: &gatev1.GrantDeleted{
 		GrantId: id,
 	}}}, nil
+}
+
+// author is who changes grants and policies, with those on whose behalf.
+type author struct {
+	subject string
+	chain   []string
+}
+
+// mayChange refuses what is aimed at the author's own rights.
+func (a author) mayChange(subjects ...string) error {
+	for _, s := range subjects {
+		if s == a.subject || slices.Contains(a.chain, s) {
+			return fault.New(fault.SelfTarget, "%s may not change the grants and policies of %s: somebody else must", a.subject, s)
+		}
+	}
+	return nil
+}
+
+// asExpected compares with the revision that the author looked at, 0 for none.
+func asExpected(what, id string, expected *uint64, revision uint64, exists bool) error {
+	if !exists {
+		revision = 0
+	}
+	if expected == nil || *expected == revision {
+		return nil
+	}
+	return fault.New(fault.StateConflict, "%s %s is at revision %d and not %d: it changed since it was looked at", what, id, revision, *expected).
+		Field("expected_revision", "must be the newest revision, or unset")
 }
 
 func evolveGrant(g Grant, e aggregate.Recorded[*gatev1.Event]) Grant {
@@ -58,13 +100,15 @@ func evolveGrant(g Grant, e aggregate.Recorded[*gatev1.Event]) Grant {
 	case *gatev1.Event_GrantDeleted:
 		g.Deleted = true
 	}
-	g.Updated = e.Time
+	g.Updated, g.Revision = e.Time, e.Sequence
 	return g
 }
 
 const (
 	grantKindName = "grant"
-	listGrants    = "granted"
+	// listStored holds what exists, and listEver also what was deleted.
+	listStored = "stored"
+	listEver   = "ever"
 )
 
 func grantKind() aggregate.Kind[Grant, *gatev1.Event] {
@@ -74,15 +118,24 @@ func grantKind() aggregate.Kind[Grant, *gatev1.Event] {
 		Codec: aggregate.RootCodec[Grant, *gatev1.Event]{Bytes: func(g Grant) int {
 			return len(g.Subject) + 64*(1+len(g.Operations))
 		}},
-		Lists: func(g Grant, version uint64) []hot.Entry {
-			if !g.exists() {
-				return nil
-			}
-			return []hot.Entry{{Set: listGrants, Score: version}}
-		},
+		Lists: func(g Grant, version uint64) []hot.Entry { return storedLists(g.exists(), version) },
 	}
+}
+
+func storedLists(exists bool, version uint64) []hot.Entry {
+	lists := []hot.Entry{{Set: listEver, Score: version}}
+	if exists {
+		lists = append(lists, hot.Entry{Set: listStored, Score: version})
+	}
+	return lists
 }
 
 func grantNotFound(id string) error {
 	return fault.New(fault.GrantNotFound, "there is no grant %s", id)
+}
+
+func grantToProto(id string, g Grant) *gatev1.Grant {
+	return &gatev1.Grant{
+		GrantId: id, Subject: g.Subject, Operations: g.Operations, UpdateTime: timestamppb.New(g.Updated), Revision: g.Revision,
+	}
 }

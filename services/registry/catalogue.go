@@ -12,6 +12,8 @@ import (
 	"slices"
 
 	"github.com/goccy/go-yaml"
+
+	"weir/internal/schema"
 )
 
 //go:embed catalogue/*.yaml
@@ -108,7 +110,7 @@ func (c *catalogue) add(d definition) error {
 	return nil
 }
 
-func schemaOf(definition any) (*schema, error) {
+func schemaOf(definition any) (*schema.Schema, error) {
 	if definition == nil {
 		return nil, errors.New("a schema is needed; `true` takes anything")
 	}
@@ -116,5 +118,5 @@ func schemaOf(definition any) (*schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	return compileSchema(text)
+	return schema.Compile(text)
 }

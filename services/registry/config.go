@@ -85,6 +85,7 @@ func Run(ctx context.Context, cfg Config) error {
 			b.Projector(invocations).Run,
 			func(ctx context.Context) error { return approvals.Run(ctx, d.hear) },
 			func(ctx context.Context) error { return invocations.Sweep(ctx, d.wake) },
+			d.announce(operations),
 			d.drain,
 		},
 	})

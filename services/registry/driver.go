@@ -102,6 +102,10 @@ func (i Invocation) actor(tenant string) identity.Caller {
 func (d *driver) check(ctx context.Context, o *Operation, i Invocation) (*step, error) {
 	request := checkRequest(i.ID, o, i.Input, i.InputDigest, i.RunningIn)
 	answer, err := d.gate.Check(ctx, request)
+	if fault.Is(err, fault.RateLimited) {
+		// Running it later by itself would be a surprise: the caller asks anew.
+		return &step{To: stateDenied, Failure: failureFor(err)}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -114,14 +118,31 @@ func (d *driver) check(ctx context.Context, o *Operation, i Invocation) (*step, 
 		}
 		return &step{To: stateAwaiting, ApprovalID: answer.GetApprovalId()}, nil
 	default:
-		return &step{To: stateDenied, Failure: failure{
-			Reason: answer.GetReason(), Message: "the gate does not allow it",
-		}}, nil
+		return &step{To: stateDenied, Failure: denial(answer)}, nil
 	}
 }
 
+// denial says why the gate does not allow something.
+func denial(answer *gatev1.CheckResponse) failure {
+	f := failure{Reason: answer.GetReason(), Message: "the gate does not allow it"}
+	if answer.GetRule() != "" {
+		f.Message = "the gate does not allow it: rule " + answer.GetRule()
+	}
+	return f
+}
+
+func failureFor(err error) failure {
+	refusal := fault.From(err)
+	return failure{Reason: string(refusal.Reason()), Message: refusal.Message(), Note: refusal.Metadata("note")}
+}
+
 func checkRequest(id string, o *Operation, input *string, digest, runningIn string) *gatev1.CheckRequest {
+	schema := o.Input.Text()
+	if len(schema) > maxShownSchema {
+		schema = nil // then nobody can amend
+	}
 	return &gatev1.CheckRequest{
+		InputSchema:          string(schema),
 		RequestId:            id,
 		Operation:            o.Name,
 		Effect:               effectToProto[o.Effect],
@@ -133,11 +154,15 @@ func checkRequest(id string, o *Operation, input *string, digest, runningIn stri
 	}
 }
 
+// maxShownSchema is the largest schema that the gate takes.
+const maxShownSchema = 64 << 10
+
 // refusals says which of the gate's refusals to redeem end an invocation, and
 // how.
 var refusals = map[fault.Reason]state{
 	fault.ApprovalDenied:    stateDenied,
 	fault.NotGranted:        stateDenied,
+	fault.PolicyDenied:      stateDenied,
 	fault.CallerDisabled:    stateDenied,
 	fault.ApprovalExpired:   stateExpired,
 	fault.ApprovalCancelled: stateCancelled,
@@ -147,28 +172,48 @@ var refusals = map[fault.Reason]state{
 
 // redeem uses the approval, if it is there to be used.
 func (d *driver) redeem(ctx context.Context, o *Operation, i Invocation) (*step, error) {
-	_, err := d.gate.Redeem(ctx, &gatev1.RedeemRequest{
+	redeemed, err := d.gate.Redeem(ctx, &gatev1.RedeemRequest{
 		ApprovalId: i.ApprovalID, RequestId: i.ID, Operation: i.Operation, SpecDigest: i.SpecDigest, InputDigest: i.InputDigest,
 	})
 	if err == nil {
-		return &step{To: stateRunning, ApprovalID: i.ApprovalID, Repeatable: o.Binding.repeatable()}, nil
+		return started(o, i, redeemed), nil
 	}
 	refusal := fault.From(err)
 	if to, ends := refusals[refusal.Reason()]; ends {
-		return &step{To: to, Failure: failure{
-			Reason: string(refusal.Reason()), Message: refusal.Message(), Note: refusal.Metadata("note"),
-		}}, nil
+		return &step{To: to, Failure: failureFor(err)}, nil
 	}
 	switch refusal.Reason() {
 	case fault.ApprovalPending:
 		return nil, nil
-	case fault.ApprovalRedeemed:
+	case fault.ApprovalRedeemed, fault.ApprovalSuperseded:
 		// Another invocation of the same request was asked together with this
-		// one and was first. An approval is for one run, so ask again.
+		// one and was first: an approval is for one run. Or it was given on terms
+		// that do not hold any more. Ask again.
 		return d.check(ctx, o, i)
 	default:
 		return nil, err
 	}
+}
+
+// started is the step of an invocation whose approval was used. What an approver
+// amended is looked at like what a caller asks for: it must fit the schema, and
+// must not act on the conversation that the caller is running in.
+func started(o *Operation, i Invocation, redeemed *gatev1.RedeemResponse) *step {
+	s := &step{To: stateRunning, ApprovalID: i.ApprovalID, Repeatable: o.Binding.repeatable()}
+	if redeemed.AmendedInputJson == nil {
+		return s
+	}
+	amended := redeemed.GetAmendedInputJson()
+	if _, err := o.Input.Validate("amended_input_json", []byte(amended)); err != nil {
+		return &step{To: stateFailed, Failure: failureFor(err)}
+	}
+	if target := o.targetOf(&amended); target != "" && target == i.RunningIn {
+		return &step{To: stateDenied, Failure: failure{
+			Reason: string(fault.SelfTarget), Message: "the amended input acts on the conversation that the caller is running in",
+		}}
+	}
+	s.Amended, s.Digest = &amended, redeemed.GetAmendedInputDigest()
+	return s
 }
 
 // start runs the operation beside the caller, who may not wait for it.
@@ -192,7 +237,7 @@ func (d *driver) run(ctx context.Context, key journal.Key, i Invocation) error {
 	}
 	callCtx, cancel := context.WithTimeout(identity.ActFor(ctx, i.actor(key.Tenant)), runLimit)
 	defer cancel()
-	output, err := call(callCtx, d.peers, operation, retryKey(key.Tenant, i.ID), i.Input)
+	output, err := call(callCtx, d.peers, operation, retryKey(key.Tenant, i.ID), i.runs())
 	outcome := outcomeOf(output, err, i.Repeatable)
 	if outcome == nil {
 		return err // left in RUNNING, and run again
@@ -212,7 +257,7 @@ func call(ctx context.Context, peers peers, o *Operation, key string, input *str
 	if err != nil {
 		return nil, err
 	}
-	if _, err := o.Output.validate("output", output); err != nil {
+	if _, err := o.Output.Validate("output", output); err != nil {
 		return nil, errOutput
 	}
 	return output, nil

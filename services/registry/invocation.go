@@ -28,13 +28,16 @@ type Invocation struct {
 	Conversation string `json:",omitempty"` // where the call and its result appear
 	RunningIn    string `json:",omitempty"` // where the caller said that it is
 	Caller       caller
-	ApprovalID   string   `json:",omitempty"`
-	RunID        string   `json:",omitempty"`
-	Repeatable   bool     `json:",omitempty"`
-	Output       *string  `json:",omitempty"`
-	Failure      *failure `json:",omitempty"`
-	Created      time.Time
-	Updated      time.Time
+	ApprovalID   string `json:",omitempty"`
+	RunID        string `json:",omitempty"`
+	Repeatable   bool   `json:",omitempty"`
+	// Amended is what runs instead of Input, where an approver amended it.
+	Amended       *string  `json:",omitempty"`
+	AmendedDigest string   `json:",omitempty"`
+	Output        *string  `json:",omitempty"`
+	Failure       *failure `json:",omitempty"`
+	Created       time.Time
+	Updated       time.Time
 	// First is the sequence of its first event, by which lists are ordered.
 	First uint64
 }
@@ -90,6 +93,14 @@ const (
 	// events.
 	pollAfter = time.Minute
 )
+
+// runs is the input that runs.
+func (i Invocation) runs() *string {
+	if i.Amended != nil {
+		return i.Amended
+	}
+	return i.Input
+}
 
 // due is when the invocation wants to be driven.
 func (i Invocation) due() time.Time {
@@ -150,6 +161,8 @@ type step struct {
 	ApprovalID string
 	RunID      string
 	Repeatable bool
+	Amended    *string
+	Digest     string // of Amended
 	Output     *string
 	Failure    failure
 }
@@ -174,6 +187,7 @@ func decideStep(i Invocation, from Invocation, cmd step) (*registryv1.Event, err
 	case stateRunning:
 		event.Event = &registryv1.Event_InvocationStarted{InvocationStarted: &registryv1.InvocationStarted{
 			InvocationId: i.ID, ApprovalId: cmd.ApprovalID, RunId: cmd.RunID, Repeatable: cmd.Repeatable,
+			AmendedInputJson: cmd.Amended, AmendedInputDigest: cmd.Digest,
 		}}
 	case stateSucceeded:
 		event.Event = &registryv1.Event_InvocationSucceeded{InvocationSucceeded: &registryv1.InvocationSucceeded{
@@ -221,6 +235,7 @@ func evolveInvocation(i Invocation, e aggregate.Recorded[*registryv1.Event]) Inv
 	case *registryv1.Event_InvocationStarted:
 		i.State, i.RunID = stateRunning, event.InvocationStarted.GetRunId()
 		i.Repeatable = event.InvocationStarted.GetRepeatable()
+		i.Amended, i.AmendedDigest = event.InvocationStarted.AmendedInputJson, event.InvocationStarted.GetAmendedInputDigest()
 	case *registryv1.Event_InvocationSucceeded:
 		i.State, i.Output = stateSucceeded, event.InvocationSucceeded.OutputJson
 	case *registryv1.Event_InvocationFailed:
@@ -248,7 +263,7 @@ func invocationKind() aggregate.Kind[Invocation, *registryv1.Event] {
 		Evolve: evolveInvocation,
 		Codec: aggregate.RootCodec[Invocation, *registryv1.Event]{Bytes: func(i Invocation) int {
 			size := 1024
-			for _, text := range []*string{i.Input, i.Output} {
+			for _, text := range []*string{i.Input, i.Amended, i.Output} {
 				if text != nil {
 					size += len(*text)
 				}

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 
+	"weir/internal/schema"
 	"weir/internal/strictjson"
 )
 
@@ -17,8 +18,8 @@ type Operation struct {
 	Effect      effect
 	Visibility  visibility
 	Resource    *resource
-	Input       *schema
-	Output      *schema
+	Input       *schema.Schema
+	Output      *schema.Schema
 	// Digest is the SHA-256 over the canonical definition. The binding is not
 	// part of it: moving a target does not change what was approved.
 	Digest  string
@@ -110,7 +111,7 @@ func (o *Operation) digest() (string, error) {
 		Resource    *resource       `json:"resource,omitempty"`
 		Input       json.RawMessage `json:"input"`
 		Output      json.RawMessage `json:"output"`
-	}{o.Name, o.Description, o.Kind, o.Effect, o.Visibility, o.Resource, o.Input.text, o.Output.text})
+	}{o.Name, o.Description, o.Kind, o.Effect, o.Visibility, o.Resource, o.Input.Text(), o.Output.Text()})
 	if err != nil {
 		return "", err
 	}

@@ -132,7 +132,7 @@ func (s *server) Invoke(ctx context.Context, in *registryv1.InvokeRequest) (*reg
 	if err != nil {
 		return nil, err
 	}
-	value, err := operation.Input.validate("input_json", canonical)
+	value, err := operation.Input.Validate("input_json", canonical)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,8 @@ func (s *server) query(ctx context.Context, who identity.Caller, o *Operation, c
 	case gatev1.Verdict_VERDICT_ALLOW:
 	default:
 		i.State = stateDenied
-		i.Failure = &failure{Reason: answer.GetReason(), Message: "the gate does not allow it"}
+		refusal := denial(answer)
+		i.Failure = &refusal
 		return invocationToProto(i), nil
 	}
 	output, err := call(ctx, s.driver.peers, o, retryKey(who.Tenant, cmd.ID), cmd.Input)
@@ -264,26 +265,28 @@ func operationToProto(o *Operation) *registryv1.Operation {
 		Kind:         kindToProto[o.Kind],
 		Effect:       effectToProto[o.Effect],
 		Visibility:   visibilityToProto[o.Visibility],
-		InputSchema:  string(o.Input.text),
-		OutputSchema: string(o.Output.text),
+		InputSchema:  string(o.Input.Text()),
+		OutputSchema: string(o.Output.Text()),
 		Digest:       o.Digest,
 	}
 }
 
 func invocationToProto(i Invocation) *registryv1.Invocation {
 	out := &registryv1.Invocation{
-		InvocationId:   i.ID,
-		Operation:      i.Operation,
-		SpecDigest:     i.SpecDigest,
-		State:          stateToProto[i.State],
-		Caller:         i.Caller.Subject,
-		InputJson:      i.Input,
-		InputDigest:    i.InputDigest,
-		ConversationId: i.Conversation,
-		ApprovalId:     i.ApprovalID,
-		OutputJson:     i.Output,
-		CreateTime:     timestamppb.New(i.Created),
-		UpdateTime:     timestamppb.New(i.Updated),
+		InvocationId:       i.ID,
+		Operation:          i.Operation,
+		SpecDigest:         i.SpecDigest,
+		State:              stateToProto[i.State],
+		Caller:             i.Caller.Subject,
+		InputJson:          i.Input,
+		InputDigest:        i.InputDigest,
+		ConversationId:     i.Conversation,
+		ApprovalId:         i.ApprovalID,
+		AmendedInputJson:   i.Amended,
+		AmendedInputDigest: i.AmendedDigest,
+		OutputJson:         i.Output,
+		CreateTime:         timestamppb.New(i.Created),
+		UpdateTime:         timestamppb.New(i.Updated),
 	}
 	if i.Failure != nil {
 		out.Error = &registryv1.InvocationError{Reason: i.Failure.Reason, Message: i.Failure.Message, Note: i.Failure.Note}

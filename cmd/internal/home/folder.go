@@ -17,6 +17,8 @@ import (
 //	key.pem           signs tokens; whoever reads it can be anybody
 //	jwks.json         its public half, for the services
 //	tokens/*.jwt      ready-made tokens
+//	audit.key         signs checkpoints of the audit log
+//	audit.pub         its public half, for auditors
 //	journal/          what NATS stores, and whether grants were seeded in it
 //	lock              held by the mesh that runs on the folder
 type Folder string

@@ -28,6 +28,7 @@ var (
 	}
 	ApproverScopes = []string{"approval.decide", "approval.read", "conversation.read", "weir.reflect"}
 	AdminScopes    = []string{"policy.admin", "policy.read", "weir.reflect"}
+	AuditorScopes  = []string{"audit.read", "policy.read", "weir.reflect"}
 	OperatorScopes = []string{
 		"inbox.operate", "conversation.read", "conversation.write", "dispatch.read", "operation.read", "weir.reflect",
 	}
@@ -39,6 +40,7 @@ var People = map[string]identity.Caller{
 	"worker":   {Tenant: Tenant, Subject: "agent:bob", Scopes: AgentScopes},
 	"approver": {Tenant: Tenant, Subject: "human:carol", Scopes: ApproverScopes},
 	"admin":    {Tenant: Tenant, Subject: "human:ann", Scopes: AdminScopes},
+	"auditor":  {Tenant: Tenant, Subject: "human:ida", Scopes: AuditorScopes},
 	"operator": {Tenant: Tenant, Subject: "human:omar", Scopes: OperatorScopes},
 }
 
@@ -65,6 +67,9 @@ func (f Folder) Renew() error {
 	}
 	if err := signer.WriteJWKS(f.JWKS()); err != nil {
 		return fmt.Errorf("data folder: %w", err)
+	}
+	if err := f.renewAuditKey(); err != nil {
+		return err
 	}
 	folder := f.path("tokens")
 	if err := os.MkdirAll(folder, 0o700); err != nil {

@@ -37,7 +37,7 @@ func services(data home.Folder, p *ports, redis, nats string, metrics *prometheu
 	}
 	return []func(context.Context) error{
 		func(ctx context.Context) error {
-			return gate.Run(ctx, gate.Config{Serve: on(p.gate), Stores: stores})
+			return gate.Run(ctx, gate.Config{Serve: on(p.gate), Stores: stores, AuditKey: data.AuditKey()})
 		},
 		func(ctx context.Context) error {
 			return registry.Run(ctx, registry.Config{

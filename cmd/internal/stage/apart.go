@@ -67,7 +67,7 @@ func (s *Stage) apart(ctx context.Context, server string) error {
 			"--nats", "nats://" + s.addresses.NATS, "--redis", "redis://" + s.redis, "--log-level", "warn",
 		}, more...)...)
 	}
-	gate := service("gate", s.addresses.Gate)
+	gate := service("gate", s.addresses.Gate, "--audit-key", s.keys.AuditKey())
 	conversation := service("conversation", s.addresses.Conversation)
 	inbox := service("inbox", s.addresses.Inbox)
 	registry := service("registry", s.addresses.Registry,

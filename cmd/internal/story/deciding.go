@@ -76,7 +76,7 @@ func (s *story) approve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	same(&s.report, approved.GetDecider(), "human:carol", "Carol approves")
+	same(&s.report, approved.GetVotes()[0].GetDecider(), "human:carol", "Carol approves")
 	_, err = s.decide(ctx, "changed-my-mind", gatev1.Decision_DECISION_DENY, s.digest, s.carol)
 	s.refused(err, fault.ApprovalDecided, "a second decision comes too late")
 	return nil

@@ -10,6 +10,7 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -35,6 +36,8 @@ const (
 	ApprovalState_APPROVAL_STATE_DENIED      ApprovalState = 4
 	ApprovalState_APPROVAL_STATE_EXPIRED     ApprovalState = 5
 	ApprovalState_APPROVAL_STATE_CANCELLED   ApprovalState = 6
+	// The same request is asked on other terms, or its operation changed.
+	ApprovalState_APPROVAL_STATE_SUPERSEDED ApprovalState = 7
 )
 
 // Enum value maps for ApprovalState.
@@ -47,6 +50,7 @@ var (
 		4: "APPROVAL_STATE_DENIED",
 		5: "APPROVAL_STATE_EXPIRED",
 		6: "APPROVAL_STATE_CANCELLED",
+		7: "APPROVAL_STATE_SUPERSEDED",
 	}
 	ApprovalState_value = map[string]int32{
 		"APPROVAL_STATE_UNSPECIFIED": 0,
@@ -56,6 +60,7 @@ var (
 		"APPROVAL_STATE_DENIED":      4,
 		"APPROVAL_STATE_EXPIRED":     5,
 		"APPROVAL_STATE_CANCELLED":   6,
+		"APPROVAL_STATE_SUPERSEDED":  7,
 	}
 )
 
@@ -84,6 +89,138 @@ func (x ApprovalState) Number() protoreflect.EnumNumber {
 // Deprecated: Use ApprovalState.Descriptor instead.
 func (ApprovalState) EnumDescriptor() ([]byte, []int) {
 	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{0}
+}
+
+// FlagKind is what was noticed.
+type FlagKind int32
+
+const (
+	FlagKind_FLAG_KIND_UNSPECIFIED FlagKind = 0
+	// Creates or widens a grant or a policy.
+	FlagKind_FLAG_KIND_WIDENS_ACCESS FlagKind = 1
+	// Weakens or removes a gate.
+	FlagKind_FLAG_KIND_WEAKENS_GATE FlagKind = 2
+	// Sets allow-on-timeout, or is itself approved when nobody answers.
+	FlagKind_FLAG_KIND_ALLOWS_ON_TIMEOUT FlagKind = 3
+	// Creates an agent without a gate, or with broad operations.
+	FlagKind_FLAG_KIND_BROAD_AGENT FlagKind = 4
+	// Carries something that looks like a credential.
+	FlagKind_FLAG_KIND_CREDENTIAL FlagKind = 5
+	// Targets a gate, approval or audit resource.
+	FlagKind_FLAG_KIND_TARGETS_GATE FlagKind = 6
+	// A script that composes writes.
+	FlagKind_FLAG_KIND_SCRIPT_WRITES FlagKind = 7
+	// Amended by an approver.
+	FlagKind_FLAG_KIND_AMENDED FlagKind = 8
+	// This caller's first use of the operation.
+	FlagKind_FLAG_KIND_FIRST_USE FlagKind = 9
+)
+
+// Enum value maps for FlagKind.
+var (
+	FlagKind_name = map[int32]string{
+		0: "FLAG_KIND_UNSPECIFIED",
+		1: "FLAG_KIND_WIDENS_ACCESS",
+		2: "FLAG_KIND_WEAKENS_GATE",
+		3: "FLAG_KIND_ALLOWS_ON_TIMEOUT",
+		4: "FLAG_KIND_BROAD_AGENT",
+		5: "FLAG_KIND_CREDENTIAL",
+		6: "FLAG_KIND_TARGETS_GATE",
+		7: "FLAG_KIND_SCRIPT_WRITES",
+		8: "FLAG_KIND_AMENDED",
+		9: "FLAG_KIND_FIRST_USE",
+	}
+	FlagKind_value = map[string]int32{
+		"FLAG_KIND_UNSPECIFIED":       0,
+		"FLAG_KIND_WIDENS_ACCESS":     1,
+		"FLAG_KIND_WEAKENS_GATE":      2,
+		"FLAG_KIND_ALLOWS_ON_TIMEOUT": 3,
+		"FLAG_KIND_BROAD_AGENT":       4,
+		"FLAG_KIND_CREDENTIAL":        5,
+		"FLAG_KIND_TARGETS_GATE":      6,
+		"FLAG_KIND_SCRIPT_WRITES":     7,
+		"FLAG_KIND_AMENDED":           8,
+		"FLAG_KIND_FIRST_USE":         9,
+	}
+)
+
+func (x FlagKind) Enum() *FlagKind {
+	p := new(FlagKind)
+	*p = x
+	return p
+}
+
+func (x FlagKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FlagKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_gate_v1_approval_service_proto_enumTypes[1].Descriptor()
+}
+
+func (FlagKind) Type() protoreflect.EnumType {
+	return &file_weir_gate_v1_approval_service_proto_enumTypes[1]
+}
+
+func (x FlagKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FlagKind.Descriptor instead.
+func (FlagKind) EnumDescriptor() ([]byte, []int) {
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{1}
+}
+
+// RememberScope is how much a trust covers, always of one caller in one session.
+type RememberScope int32
+
+const (
+	RememberScope_REMEMBER_SCOPE_UNSPECIFIED RememberScope = 0
+	// This operation with this input.
+	RememberScope_REMEMBER_SCOPE_INPUT RememberScope = 1
+	// This operation with any input.
+	RememberScope_REMEMBER_SCOPE_OPERATION RememberScope = 2
+)
+
+// Enum value maps for RememberScope.
+var (
+	RememberScope_name = map[int32]string{
+		0: "REMEMBER_SCOPE_UNSPECIFIED",
+		1: "REMEMBER_SCOPE_INPUT",
+		2: "REMEMBER_SCOPE_OPERATION",
+	}
+	RememberScope_value = map[string]int32{
+		"REMEMBER_SCOPE_UNSPECIFIED": 0,
+		"REMEMBER_SCOPE_INPUT":       1,
+		"REMEMBER_SCOPE_OPERATION":   2,
+	}
+)
+
+func (x RememberScope) Enum() *RememberScope {
+	p := new(RememberScope)
+	*p = x
+	return p
+}
+
+func (x RememberScope) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RememberScope) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_gate_v1_approval_service_proto_enumTypes[2].Descriptor()
+}
+
+func (RememberScope) Type() protoreflect.EnumType {
+	return &file_weir_gate_v1_approval_service_proto_enumTypes[2]
+}
+
+func (x RememberScope) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RememberScope.Descriptor instead.
+func (RememberScope) EnumDescriptor() ([]byte, []int) {
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{2}
 }
 
 // Decision is what a person says to an approval.
@@ -120,11 +257,11 @@ func (x Decision) String() string {
 }
 
 func (Decision) Descriptor() protoreflect.EnumDescriptor {
-	return file_weir_gate_v1_approval_service_proto_enumTypes[1].Descriptor()
+	return file_weir_gate_v1_approval_service_proto_enumTypes[3].Descriptor()
 }
 
 func (Decision) Type() protoreflect.EnumType {
-	return &file_weir_gate_v1_approval_service_proto_enumTypes[1]
+	return &file_weir_gate_v1_approval_service_proto_enumTypes[3]
 }
 
 func (x Decision) Number() protoreflect.EnumNumber {
@@ -133,13 +270,67 @@ func (x Decision) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Decision.Descriptor instead.
 func (Decision) EnumDescriptor() ([]byte, []int) {
-	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{1}
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{3}
+}
+
+// TrustState is where a trust stands.
+type TrustState int32
+
+const (
+	TrustState_TRUST_STATE_UNSPECIFIED TrustState = 0
+	TrustState_TRUST_STATE_HELD        TrustState = 1
+	TrustState_TRUST_STATE_REVOKED     TrustState = 2
+	TrustState_TRUST_STATE_EXPIRED     TrustState = 3
+)
+
+// Enum value maps for TrustState.
+var (
+	TrustState_name = map[int32]string{
+		0: "TRUST_STATE_UNSPECIFIED",
+		1: "TRUST_STATE_HELD",
+		2: "TRUST_STATE_REVOKED",
+		3: "TRUST_STATE_EXPIRED",
+	}
+	TrustState_value = map[string]int32{
+		"TRUST_STATE_UNSPECIFIED": 0,
+		"TRUST_STATE_HELD":        1,
+		"TRUST_STATE_REVOKED":     2,
+		"TRUST_STATE_EXPIRED":     3,
+	}
+)
+
+func (x TrustState) Enum() *TrustState {
+	p := new(TrustState)
+	*p = x
+	return p
+}
+
+func (x TrustState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TrustState) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_gate_v1_approval_service_proto_enumTypes[4].Descriptor()
+}
+
+func (TrustState) Type() protoreflect.EnumType {
+	return &file_weir_gate_v1_approval_service_proto_enumTypes[4]
+}
+
+func (x TrustState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TrustState.Descriptor instead.
+func (TrustState) EnumDescriptor() ([]byte, []int) {
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{4}
 }
 
 // Approval is the record of asking a person.
 //
 //	PENDING → APPROVED → REDEEMED
-//	   ├→ DENIED   ├→ EXPIRED   └→ CANCELLED      (APPROVED → EXPIRED, CANCELLED too)
+//	   ├→ DENIED   ├→ EXPIRED   ├→ CANCELLED   └→ SUPERSEDED
+//	(APPROVED → EXPIRED, CANCELLED too)
 type Approval struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ApprovalId string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
@@ -150,11 +341,13 @@ type Approval struct {
 	// Spec_digest and input_digest are what the approval binds, beside the
 	// operation and the requester.
 	SpecDigest string `protobuf:"bytes,5,opt,name=spec_digest,json=specDigest,proto3" json:"spec_digest,omitempty"`
-	// Input_json is the rendered input with secrets redacted. Characters that
-	// could mislead a reader (control, bidirectional, zero-width, tag
-	// characters) are shown as \u escapes.
-	InputJson   *string `protobuf:"bytes,6,opt,name=input_json,json=inputJson,proto3,oneof" json:"input_json,omitempty"`
-	InputDigest string  `protobuf:"bytes,7,opt,name=input_digest,json=inputDigest,proto3" json:"input_digest,omitempty"`
+	// Input_json is the rendered input with secrets redacted, and with what looks
+	// like a credential masked. Characters that could mislead a reader (control,
+	// bidirectional, zero-width, tag characters) are shown as \u escapes.
+	InputJson *string `protobuf:"bytes,6,opt,name=input_json,json=inputJson,proto3,oneof" json:"input_json,omitempty"`
+	// Input_digest is that of the input as it may run: the amended one, where an
+	// approver amended it.
+	InputDigest string `protobuf:"bytes,7,opt,name=input_digest,json=inputDigest,proto3" json:"input_digest,omitempty"`
 	// Requester is the subject that asked; on_behalf_of is the chain it acts for.
 	Requester  string   `protobuf:"bytes,8,opt,name=requester,proto3" json:"requester,omitempty"`
 	OnBehalfOf []string `protobuf:"bytes,9,rep,name=on_behalf_of,json=onBehalfOf,proto3" json:"on_behalf_of,omitempty"`
@@ -162,14 +355,36 @@ type Approval struct {
 	// Request_id is the invocation that asked first.
 	RequestId      string `protobuf:"bytes,11,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	ConversationId string `protobuf:"bytes,12,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
-	// Rule says why a person is asked.
-	Rule       string                 `protobuf:"bytes,13,opt,name=rule,proto3" json:"rule,omitempty"`
-	CreateTime *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
-	// Decider is who decided, with their note.
-	Decider       string                 `protobuf:"bytes,16,opt,name=decider,proto3" json:"decider,omitempty"`
-	Note          string                 `protobuf:"bytes,17,opt,name=note,proto3" json:"note,omitempty"`
-	DecideTime    *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=decide_time,json=decideTime,proto3" json:"decide_time,omitempty"`
+	// Rules that asked, each as `policy/rule`; none where asking is the default.
+	Rules []string `protobuf:"bytes,13,rep,name=rules,proto3" json:"rules,omitempty"`
+	// Why holds the descriptions of those rules.
+	Why []string `protobuf:"bytes,14,rep,name=why,proto3" json:"why,omitempty"`
+	// Terms on which it was asked.
+	Terms *Terms `protobuf:"bytes,15,opt,name=terms,proto3" json:"terms,omitempty"`
+	// Flags draw the eye; they decide nothing.
+	Flags []*Flag `protobuf:"bytes,16,rep,name=flags,proto3" json:"flags,omitempty"`
+	// Votes are what people said so far.
+	Votes []*Vote `protobuf:"bytes,17,rep,name=votes,proto3" json:"votes,omitempty"`
+	// Missing says what is still needed to approve it.
+	Missing    []*Approver            `protobuf:"bytes,18,rep,name=missing,proto3" json:"missing,omitempty"`
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// Expire_time is when it expires; unset where it waits for an answer.
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	// Decide_time is when it was approved or denied.
+	DecideTime *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=decide_time,json=decideTime,proto3" json:"decide_time,omitempty"`
+	// Policy_revision that asked.
+	PolicyRevision uint64 `protobuf:"varint,22,opt,name=policy_revision,json=policyRevision,proto3" json:"policy_revision,omitempty"`
+	// Amended_by is who amended the input, if anyone did; asked_input_json and
+	// asked_input_digest are then the input as it was asked for.
+	AmendedBy        string  `protobuf:"bytes,23,opt,name=amended_by,json=amendedBy,proto3" json:"amended_by,omitempty"`
+	AskedInputJson   *string `protobuf:"bytes,24,opt,name=asked_input_json,json=askedInputJson,proto3,oneof" json:"asked_input_json,omitempty"`
+	AskedInputDigest string  `protobuf:"bytes,25,opt,name=asked_input_digest,json=askedInputDigest,proto3" json:"asked_input_digest,omitempty"`
+	// Superseded_by is the approval that took its place, where there is one.
+	SupersededBy string `protobuf:"bytes,26,opt,name=superseded_by,json=supersededBy,proto3" json:"superseded_by,omitempty"`
+	// By_timeout says that nobody answered and its terms approved it.
+	ByTimeout bool `protobuf:"varint,27,opt,name=by_timeout,json=byTimeout,proto3" json:"by_timeout,omitempty"`
+	// Trust_id is the trust that the approvers' "remember" made, if any.
+	TrustId       string `protobuf:"bytes,28,opt,name=trust_id,json=trustId,proto3" json:"trust_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -288,11 +503,46 @@ func (x *Approval) GetConversationId() string {
 	return ""
 }
 
-func (x *Approval) GetRule() string {
+func (x *Approval) GetRules() []string {
 	if x != nil {
-		return x.Rule
+		return x.Rules
 	}
-	return ""
+	return nil
+}
+
+func (x *Approval) GetWhy() []string {
+	if x != nil {
+		return x.Why
+	}
+	return nil
+}
+
+func (x *Approval) GetTerms() *Terms {
+	if x != nil {
+		return x.Terms
+	}
+	return nil
+}
+
+func (x *Approval) GetFlags() []*Flag {
+	if x != nil {
+		return x.Flags
+	}
+	return nil
+}
+
+func (x *Approval) GetVotes() []*Vote {
+	if x != nil {
+		return x.Votes
+	}
+	return nil
+}
+
+func (x *Approval) GetMissing() []*Approver {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
 }
 
 func (x *Approval) GetCreateTime() *timestamppb.Timestamp {
@@ -309,25 +559,191 @@ func (x *Approval) GetExpireTime() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Approval) GetDecider() string {
+func (x *Approval) GetDecideTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DecideTime
+	}
+	return nil
+}
+
+func (x *Approval) GetPolicyRevision() uint64 {
+	if x != nil {
+		return x.PolicyRevision
+	}
+	return 0
+}
+
+func (x *Approval) GetAmendedBy() string {
+	if x != nil {
+		return x.AmendedBy
+	}
+	return ""
+}
+
+func (x *Approval) GetAskedInputJson() string {
+	if x != nil && x.AskedInputJson != nil {
+		return *x.AskedInputJson
+	}
+	return ""
+}
+
+func (x *Approval) GetAskedInputDigest() string {
+	if x != nil {
+		return x.AskedInputDigest
+	}
+	return ""
+}
+
+func (x *Approval) GetSupersededBy() string {
+	if x != nil {
+		return x.SupersededBy
+	}
+	return ""
+}
+
+func (x *Approval) GetByTimeout() bool {
+	if x != nil {
+		return x.ByTimeout
+	}
+	return false
+}
+
+func (x *Approval) GetTrustId() string {
+	if x != nil {
+		return x.TrustId
+	}
+	return ""
+}
+
+// Vote is what one person said.
+type Vote struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Decider       string                 `protobuf:"bytes,1,opt,name=decider,proto3" json:"decider,omitempty"`
+	Decision      Decision               `protobuf:"varint,2,opt,name=decision,proto3,enum=weir.gate.v1.Decision" json:"decision,omitempty"`
+	Note          string                 `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
+	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	Remember      *Remember              `protobuf:"bytes,5,opt,name=remember,proto3" json:"remember,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Vote) Reset() {
+	*x = Vote{}
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Vote) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Vote) ProtoMessage() {}
+
+func (x *Vote) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Vote.ProtoReflect.Descriptor instead.
+func (*Vote) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Vote) GetDecider() string {
 	if x != nil {
 		return x.Decider
 	}
 	return ""
 }
 
-func (x *Approval) GetNote() string {
+func (x *Vote) GetDecision() Decision {
+	if x != nil {
+		return x.Decision
+	}
+	return Decision_DECISION_UNSPECIFIED
+}
+
+func (x *Vote) GetNote() string {
 	if x != nil {
 		return x.Note
 	}
 	return ""
 }
 
-func (x *Approval) GetDecideTime() *timestamppb.Timestamp {
+func (x *Vote) GetCreateTime() *timestamppb.Timestamp {
 	if x != nil {
-		return x.DecideTime
+		return x.CreateTime
 	}
 	return nil
+}
+
+func (x *Vote) GetRemember() *Remember {
+	if x != nil {
+		return x.Remember
+	}
+	return nil
+}
+
+// Flag is a reason to look twice.
+type Flag struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  FlagKind               `protobuf:"varint,1,opt,name=kind,proto3,enum=weir.gate.v1.FlagKind" json:"kind,omitempty"`
+	// Detail says where, such as a JSON pointer into the input; never a value.
+	Detail        string `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Flag) Reset() {
+	*x = Flag{}
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Flag) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Flag) ProtoMessage() {}
+
+func (x *Flag) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Flag.ProtoReflect.Descriptor instead.
+func (*Flag) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Flag) GetKind() FlagKind {
+	if x != nil {
+		return x.Kind
+	}
+	return FlagKind_FLAG_KIND_UNSPECIFIED
+}
+
+func (x *Flag) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
 }
 
 type GetApprovalRequest struct {
@@ -339,7 +755,7 @@ type GetApprovalRequest struct {
 
 func (x *GetApprovalRequest) Reset() {
 	*x = GetApprovalRequest{}
-	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[1]
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -351,7 +767,7 @@ func (x *GetApprovalRequest) String() string {
 func (*GetApprovalRequest) ProtoMessage() {}
 
 func (x *GetApprovalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[1]
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -364,7 +780,7 @@ func (x *GetApprovalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetApprovalRequest.ProtoReflect.Descriptor instead.
 func (*GetApprovalRequest) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{1}
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetApprovalRequest) GetApprovalId() string {
@@ -383,7 +799,7 @@ type GetApprovalResponse struct {
 
 func (x *GetApprovalResponse) Reset() {
 	*x = GetApprovalResponse{}
-	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[2]
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -395,7 +811,7 @@ func (x *GetApprovalResponse) String() string {
 func (*GetApprovalResponse) ProtoMessage() {}
 
 func (x *GetApprovalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[2]
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -408,7 +824,7 @@ func (x *GetApprovalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetApprovalResponse.ProtoReflect.Descriptor instead.
 func (*GetApprovalResponse) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{2}
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GetApprovalResponse) GetApproval() *Approval {
@@ -431,7 +847,7 @@ type ListApprovalsRequest struct {
 
 func (x *ListApprovalsRequest) Reset() {
 	*x = ListApprovalsRequest{}
-	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[3]
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -443,7 +859,7 @@ func (x *ListApprovalsRequest) String() string {
 func (*ListApprovalsRequest) ProtoMessage() {}
 
 func (x *ListApprovalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[3]
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -456,7 +872,7 @@ func (x *ListApprovalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApprovalsRequest.ProtoReflect.Descriptor instead.
 func (*ListApprovalsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{3}
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListApprovalsRequest) GetState() ApprovalState {
@@ -491,7 +907,7 @@ type ListApprovalsResponse struct {
 
 func (x *ListApprovalsResponse) Reset() {
 	*x = ListApprovalsResponse{}
-	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[4]
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -503,7 +919,7 @@ func (x *ListApprovalsResponse) String() string {
 func (*ListApprovalsResponse) ProtoMessage() {}
 
 func (x *ListApprovalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[4]
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -516,7 +932,7 @@ func (x *ListApprovalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApprovalsResponse.ProtoReflect.Descriptor instead.
 func (*ListApprovalsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{4}
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListApprovalsResponse) GetApprovals() []*Approval {
@@ -533,6 +949,133 @@ func (x *ListApprovalsResponse) GetNextPageToken() string {
 	return ""
 }
 
+type WatchApprovalsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Resume_token of an earlier answer; what follows it comes. From now on if
+	// empty.
+	ResumeToken   string `protobuf:"bytes,1,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchApprovalsRequest) Reset() {
+	*x = WatchApprovalsRequest{}
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchApprovalsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchApprovalsRequest) ProtoMessage() {}
+
+func (x *WatchApprovalsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchApprovalsRequest.ProtoReflect.Descriptor instead.
+func (*WatchApprovalsRequest) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *WatchApprovalsRequest) GetResumeToken() string {
+	if x != nil {
+		return x.ResumeToken
+	}
+	return ""
+}
+
+type WatchApprovalsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Resume_token is where to go on.
+	ResumeToken string `protobuf:"bytes,1,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	// Change names the event, such as `ApprovalDecided`; empty in an answer that
+	// only moves the token.
+	Change string `protobuf:"bytes,2,opt,name=change,proto3" json:"change,omitempty"`
+	// Actor is who caused it.
+	Actor      string                 `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	ChangeTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=change_time,json=changeTime,proto3" json:"change_time,omitempty"`
+	// Approval as it stands now, which may be after later changes.
+	Approval      *Approval `protobuf:"bytes,5,opt,name=approval,proto3" json:"approval,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchApprovalsResponse) Reset() {
+	*x = WatchApprovalsResponse{}
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchApprovalsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchApprovalsResponse) ProtoMessage() {}
+
+func (x *WatchApprovalsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchApprovalsResponse.ProtoReflect.Descriptor instead.
+func (*WatchApprovalsResponse) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *WatchApprovalsResponse) GetResumeToken() string {
+	if x != nil {
+		return x.ResumeToken
+	}
+	return ""
+}
+
+func (x *WatchApprovalsResponse) GetChange() string {
+	if x != nil {
+		return x.Change
+	}
+	return ""
+}
+
+func (x *WatchApprovalsResponse) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *WatchApprovalsResponse) GetChangeTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ChangeTime
+	}
+	return nil
+}
+
+func (x *WatchApprovalsResponse) GetApproval() *Approval {
+	if x != nil {
+		return x.Approval
+	}
+	return nil
+}
+
 type DecideApprovalRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ApprovalId string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
@@ -542,14 +1085,20 @@ type DecideApprovalRequest struct {
 	// Input_digest is the digest that the decider was shown.
 	InputDigest string `protobuf:"bytes,4,opt,name=input_digest,json=inputDigest,proto3" json:"input_digest,omitempty"`
 	// Note is what the requester is told; at most 2,000 characters.
-	Note          string `protobuf:"bytes,5,opt,name=note,proto3" json:"note,omitempty"`
+	Note string `protobuf:"bytes,5,opt,name=note,proto3" json:"note,omitempty"`
+	// Amended_input_json, with APPROVE, replaces the input. It is validated and
+	// checked again like a new request, and may need no other approval than
+	// this one. What others said to the input before it counts no more.
+	AmendedInputJson *string `protobuf:"bytes,6,opt,name=amended_input_json,json=amendedInputJson,proto3,oneof" json:"amended_input_json,omitempty"`
+	// Remember, with APPROVE, allows the same again for a while without asking.
+	Remember      *Remember `protobuf:"bytes,7,opt,name=remember,proto3" json:"remember,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DecideApprovalRequest) Reset() {
 	*x = DecideApprovalRequest{}
-	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[5]
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -561,7 +1110,7 @@ func (x *DecideApprovalRequest) String() string {
 func (*DecideApprovalRequest) ProtoMessage() {}
 
 func (x *DecideApprovalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[5]
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -574,7 +1123,7 @@ func (x *DecideApprovalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideApprovalRequest.ProtoReflect.Descriptor instead.
 func (*DecideApprovalRequest) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{5}
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DecideApprovalRequest) GetApprovalId() string {
@@ -612,6 +1161,76 @@ func (x *DecideApprovalRequest) GetNote() string {
 	return ""
 }
 
+func (x *DecideApprovalRequest) GetAmendedInputJson() string {
+	if x != nil && x.AmendedInputJson != nil {
+		return *x.AmendedInputJson
+	}
+	return ""
+}
+
+func (x *DecideApprovalRequest) GetRemember() *Remember {
+	if x != nil {
+		return x.Remember
+	}
+	return nil
+}
+
+// Remember asks for a trust. It is made when the approval is approved and every
+// one of its approvers asked for it: the narrowest scope and the shortest time
+// that any of them named.
+type Remember struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Scope RememberScope          `protobuf:"varint,1,opt,name=scope,proto3,enum=weir.gate.v1.RememberScope" json:"scope,omitempty"`
+	// Ttl is 1 second to 30 days.
+	Ttl           *durationpb.Duration `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Remember) Reset() {
+	*x = Remember{}
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Remember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Remember) ProtoMessage() {}
+
+func (x *Remember) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Remember.ProtoReflect.Descriptor instead.
+func (*Remember) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Remember) GetScope() RememberScope {
+	if x != nil {
+		return x.Scope
+	}
+	return RememberScope_REMEMBER_SCOPE_UNSPECIFIED
+}
+
+func (x *Remember) GetTtl() *durationpb.Duration {
+	if x != nil {
+		return x.Ttl
+	}
+	return nil
+}
+
 type DecideApprovalResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Approval      *Approval              `protobuf:"bytes,1,opt,name=approval,proto3" json:"approval,omitempty"`
@@ -621,7 +1240,7 @@ type DecideApprovalResponse struct {
 
 func (x *DecideApprovalResponse) Reset() {
 	*x = DecideApprovalResponse{}
-	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[6]
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -633,7 +1252,7 @@ func (x *DecideApprovalResponse) String() string {
 func (*DecideApprovalResponse) ProtoMessage() {}
 
 func (x *DecideApprovalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[6]
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -646,7 +1265,7 @@ func (x *DecideApprovalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideApprovalResponse.ProtoReflect.Descriptor instead.
 func (*DecideApprovalResponse) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{6}
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DecideApprovalResponse) GetApproval() *Approval {
@@ -655,6 +1274,178 @@ func (x *DecideApprovalResponse) GetApproval() *Approval {
 	}
 	return nil
 }
+
+type DecideApprovalsRequest struct {
+	state         protoimpl.MessageState   `protogen:"open.v1"`
+	Decisions     []*DecideApprovalRequest `protobuf:"bytes,1,rep,name=decisions,proto3" json:"decisions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecideApprovalsRequest) Reset() {
+	*x = DecideApprovalsRequest{}
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecideApprovalsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecideApprovalsRequest) ProtoMessage() {}
+
+func (x *DecideApprovalsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecideApprovalsRequest.ProtoReflect.Descriptor instead.
+func (*DecideApprovalsRequest) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *DecideApprovalsRequest) GetDecisions() []*DecideApprovalRequest {
+	if x != nil {
+		return x.Decisions
+	}
+	return nil
+}
+
+type DecideApprovalsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Results are in the order of the decisions.
+	Results       []*DecideResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecideApprovalsResponse) Reset() {
+	*x = DecideApprovalsResponse{}
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecideApprovalsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecideApprovalsResponse) ProtoMessage() {}
+
+func (x *DecideApprovalsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecideApprovalsResponse.ProtoReflect.Descriptor instead.
+func (*DecideApprovalsResponse) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DecideApprovalsResponse) GetResults() []*DecideResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+// DecideResult is how one decision of a batch came out.
+type DecideResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Result:
+	//
+	//	*DecideResult_Approval
+	//	*DecideResult_Failure
+	Result        isDecideResult_Result `protobuf_oneof:"result"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecideResult) Reset() {
+	*x = DecideResult{}
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecideResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecideResult) ProtoMessage() {}
+
+func (x *DecideResult) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecideResult.ProtoReflect.Descriptor instead.
+func (*DecideResult) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *DecideResult) GetResult() isDecideResult_Result {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *DecideResult) GetApproval() *Approval {
+	if x != nil {
+		if x, ok := x.Result.(*DecideResult_Approval); ok {
+			return x.Approval
+		}
+	}
+	return nil
+}
+
+func (x *DecideResult) GetFailure() *Failure {
+	if x != nil {
+		if x, ok := x.Result.(*DecideResult_Failure); ok {
+			return x.Failure
+		}
+	}
+	return nil
+}
+
+type isDecideResult_Result interface {
+	isDecideResult_Result()
+}
+
+type DecideResult_Approval struct {
+	Approval *Approval `protobuf:"bytes,1,opt,name=approval,proto3,oneof"`
+}
+
+type DecideResult_Failure struct {
+	Failure *Failure `protobuf:"bytes,2,opt,name=failure,proto3,oneof"`
+}
+
+func (*DecideResult_Approval) isDecideResult_Result() {}
+
+func (*DecideResult_Failure) isDecideResult_Result() {}
 
 type CancelApprovalRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -665,7 +1456,7 @@ type CancelApprovalRequest struct {
 
 func (x *CancelApprovalRequest) Reset() {
 	*x = CancelApprovalRequest{}
-	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[7]
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -677,7 +1468,7 @@ func (x *CancelApprovalRequest) String() string {
 func (*CancelApprovalRequest) ProtoMessage() {}
 
 func (x *CancelApprovalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[7]
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -690,7 +1481,7 @@ func (x *CancelApprovalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelApprovalRequest.ProtoReflect.Descriptor instead.
 func (*CancelApprovalRequest) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{7}
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CancelApprovalRequest) GetApprovalId() string {
@@ -709,7 +1500,7 @@ type CancelApprovalResponse struct {
 
 func (x *CancelApprovalResponse) Reset() {
 	*x = CancelApprovalResponse{}
-	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[8]
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -721,7 +1512,7 @@ func (x *CancelApprovalResponse) String() string {
 func (*CancelApprovalResponse) ProtoMessage() {}
 
 func (x *CancelApprovalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[8]
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -734,7 +1525,7 @@ func (x *CancelApprovalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelApprovalResponse.ProtoReflect.Descriptor instead.
 func (*CancelApprovalResponse) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{8}
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CancelApprovalResponse) GetApproval() *Approval {
@@ -744,11 +1535,355 @@ func (x *CancelApprovalResponse) GetApproval() *Approval {
 	return nil
 }
 
+// Trust lets one caller, in one session, repeat what people approved, without
+// asking, until it expires or is revoked. It counts only while the policies
+// would ask on the terms on which it was given.
+//
+//	HELD → REVOKED | EXPIRED
+type Trust struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Trust_id names what it covers, so giving the same again renews it.
+	TrustId string     `protobuf:"bytes,1,opt,name=trust_id,json=trustId,proto3" json:"trust_id,omitempty"`
+	State   TrustState `protobuf:"varint,2,opt,name=state,proto3,enum=weir.gate.v1.TrustState" json:"state,omitempty"`
+	// Label says exactly what it allows.
+	Label      string `protobuf:"bytes,3,opt,name=label,proto3" json:"label,omitempty"`
+	Subject    string `protobuf:"bytes,4,opt,name=subject,proto3" json:"subject,omitempty"`
+	Session    string `protobuf:"bytes,5,opt,name=session,proto3" json:"session,omitempty"`
+	Operation  string `protobuf:"bytes,6,opt,name=operation,proto3" json:"operation,omitempty"`
+	SpecDigest string `protobuf:"bytes,7,opt,name=spec_digest,json=specDigest,proto3" json:"spec_digest,omitempty"`
+	// Input_digest is set where only this very input is covered.
+	InputDigest string                 `protobuf:"bytes,8,opt,name=input_digest,json=inputDigest,proto3" json:"input_digest,omitempty"`
+	CreateTime  *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	ExpireTime  *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	// Given_by are the people whose approval it rests on, approval_id that approval.
+	GivenBy       []string `protobuf:"bytes,11,rep,name=given_by,json=givenBy,proto3" json:"given_by,omitempty"`
+	ApprovalId    string   `protobuf:"bytes,12,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Trust) Reset() {
+	*x = Trust{}
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Trust) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Trust) ProtoMessage() {}
+
+func (x *Trust) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Trust.ProtoReflect.Descriptor instead.
+func (*Trust) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Trust) GetTrustId() string {
+	if x != nil {
+		return x.TrustId
+	}
+	return ""
+}
+
+func (x *Trust) GetState() TrustState {
+	if x != nil {
+		return x.State
+	}
+	return TrustState_TRUST_STATE_UNSPECIFIED
+}
+
+func (x *Trust) GetLabel() string {
+	if x != nil {
+		return x.Label
+	}
+	return ""
+}
+
+func (x *Trust) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *Trust) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *Trust) GetOperation() string {
+	if x != nil {
+		return x.Operation
+	}
+	return ""
+}
+
+func (x *Trust) GetSpecDigest() string {
+	if x != nil {
+		return x.SpecDigest
+	}
+	return ""
+}
+
+func (x *Trust) GetInputDigest() string {
+	if x != nil {
+		return x.InputDigest
+	}
+	return ""
+}
+
+func (x *Trust) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *Trust) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *Trust) GetGivenBy() []string {
+	if x != nil {
+		return x.GivenBy
+	}
+	return nil
+}
+
+func (x *Trust) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+type ListTrustsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Page_size is at most 1,000; 100 if unset.
+	PageSize      int32  `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTrustsRequest) Reset() {
+	*x = ListTrustsRequest{}
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTrustsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTrustsRequest) ProtoMessage() {}
+
+func (x *ListTrustsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTrustsRequest.ProtoReflect.Descriptor instead.
+func (*ListTrustsRequest) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ListTrustsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListTrustsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListTrustsResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Trusts []*Trust               `protobuf:"bytes,1,rep,name=trusts,proto3" json:"trusts,omitempty"`
+	// Next_page_token is empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTrustsResponse) Reset() {
+	*x = ListTrustsResponse{}
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTrustsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTrustsResponse) ProtoMessage() {}
+
+func (x *ListTrustsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTrustsResponse.ProtoReflect.Descriptor instead.
+func (*ListTrustsResponse) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ListTrustsResponse) GetTrusts() []*Trust {
+	if x != nil {
+		return x.Trusts
+	}
+	return nil
+}
+
+func (x *ListTrustsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type RevokeTrustRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	TrustId string                 `protobuf:"bytes,1,opt,name=trust_id,json=trustId,proto3" json:"trust_id,omitempty"`
+	// Note is kept with the record; at most 2,000 characters.
+	Note          string `protobuf:"bytes,2,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeTrustRequest) Reset() {
+	*x = RevokeTrustRequest{}
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeTrustRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeTrustRequest) ProtoMessage() {}
+
+func (x *RevokeTrustRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeTrustRequest.ProtoReflect.Descriptor instead.
+func (*RevokeTrustRequest) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *RevokeTrustRequest) GetTrustId() string {
+	if x != nil {
+		return x.TrustId
+	}
+	return ""
+}
+
+func (x *RevokeTrustRequest) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+type RevokeTrustResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Trust         *Trust                 `protobuf:"bytes,1,opt,name=trust,proto3" json:"trust,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeTrustResponse) Reset() {
+	*x = RevokeTrustResponse{}
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeTrustResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeTrustResponse) ProtoMessage() {}
+
+func (x *RevokeTrustResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_approval_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeTrustResponse.ProtoReflect.Descriptor instead.
+func (*RevokeTrustResponse) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_approval_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *RevokeTrustResponse) GetTrust() *Trust {
+	if x != nil {
+		return x.Trust
+	}
+	return nil
+}
+
 var File_weir_gate_v1_approval_service_proto protoreflect.FileDescriptor
 
 const file_weir_gate_v1_approval_service_proto_rawDesc = "" +
 	"\n" +
-	"#weir/gate/v1/approval_service.proto\x12\fweir.gate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a weir/registry/v1/operation.proto\"\xc0\x05\n" +
+	"#weir/gate/v1/approval_service.proto\x12\fweir.gate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fweir/gate/v1/gate_service.proto\x1a\x19weir/gate/v1/policy.proto\x1a weir/registry/v1/operation.proto\"\xf0\b\n" +
 	"\bApproval\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x121\n" +
@@ -767,17 +1902,40 @@ const file_weir_gate_v1_approval_service_proto_rawDesc = "" +
 	" \x01(\tR\asession\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\v \x01(\tR\trequestId\x12'\n" +
-	"\x0fconversation_id\x18\f \x01(\tR\x0econversationId\x12\x12\n" +
-	"\x04rule\x18\r \x01(\tR\x04rule\x12;\n" +
-	"\vcreate_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"\x0fconversation_id\x18\f \x01(\tR\x0econversationId\x12\x14\n" +
+	"\x05rules\x18\r \x03(\tR\x05rules\x12\x10\n" +
+	"\x03why\x18\x0e \x03(\tR\x03why\x12)\n" +
+	"\x05terms\x18\x0f \x01(\v2\x13.weir.gate.v1.TermsR\x05terms\x12(\n" +
+	"\x05flags\x18\x10 \x03(\v2\x12.weir.gate.v1.FlagR\x05flags\x12(\n" +
+	"\x05votes\x18\x11 \x03(\v2\x12.weir.gate.v1.VoteR\x05votes\x120\n" +
+	"\amissing\x18\x12 \x03(\v2\x16.weir.gate.v1.ApproverR\amissing\x12;\n" +
+	"\vcreate_time\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x12;\n" +
-	"\vexpire_time\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"expireTime\x12\x18\n" +
-	"\adecider\x18\x10 \x01(\tR\adecider\x12\x12\n" +
-	"\x04note\x18\x11 \x01(\tR\x04note\x12;\n" +
-	"\vdecide_time\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"decideTimeB\r\n" +
-	"\v_input_json\"_\n" +
+	"\vexpire_time\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\x12;\n" +
+	"\vdecide_time\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"decideTime\x12'\n" +
+	"\x0fpolicy_revision\x18\x16 \x01(\x04R\x0epolicyRevision\x12\x1d\n" +
+	"\n" +
+	"amended_by\x18\x17 \x01(\tR\tamendedBy\x12-\n" +
+	"\x10asked_input_json\x18\x18 \x01(\tH\x01R\x0easkedInputJson\x88\x01\x01\x12,\n" +
+	"\x12asked_input_digest\x18\x19 \x01(\tR\x10askedInputDigest\x12#\n" +
+	"\rsuperseded_by\x18\x1a \x01(\tR\fsupersededBy\x12\x1d\n" +
+	"\n" +
+	"by_timeout\x18\x1b \x01(\bR\tbyTimeout\x12\x19\n" +
+	"\btrust_id\x18\x1c \x01(\tR\atrustIdB\r\n" +
+	"\v_input_jsonB\x13\n" +
+	"\x11_asked_input_json\"\xd9\x01\n" +
+	"\x04Vote\x12\x18\n" +
+	"\adecider\x18\x01 \x01(\tR\adecider\x122\n" +
+	"\bdecision\x18\x02 \x01(\x0e2\x16.weir.gate.v1.DecisionR\bdecision\x12\x12\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\x12;\n" +
+	"\vcreate_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x122\n" +
+	"\bremember\x18\x05 \x01(\v2\x16.weir.gate.v1.RememberR\bremember\"J\n" +
+	"\x04Flag\x12*\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x16.weir.gate.v1.FlagKindR\x04kind\x12\x16\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\"_\n" +
 	"\x12GetApprovalRequest\x12I\n" +
 	"\vapproval_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\n" +
 	"approvalId\"I\n" +
@@ -791,7 +1949,16 @@ const file_weir_gate_v1_approval_service_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"u\n" +
 	"\x15ListApprovalsResponse\x124\n" +
 	"\tapprovals\x18\x01 \x03(\v2\x16.weir.gate.v1.ApprovalR\tapprovals\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc3\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"D\n" +
+	"\x15WatchApprovalsRequest\x12+\n" +
+	"\fresume_token\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\vresumeToken\"\xda\x01\n" +
+	"\x16WatchApprovalsResponse\x12!\n" +
+	"\fresume_token\x18\x01 \x01(\tR\vresumeToken\x12\x16\n" +
+	"\x06change\x18\x02 \x01(\tR\x06change\x12\x14\n" +
+	"\x05actor\x18\x03 \x01(\tR\x05actor\x12;\n" +
+	"\vchange_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"changeTime\x122\n" +
+	"\bapproval\x18\x05 \x01(\v2\x16.weir.gate.v1.ApprovalR\bapproval\"\xcc\x03\n" +
 	"\x15DecideApprovalRequest\x12I\n" +
 	"\vapproval_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\n" +
 	"approvalId\x12G\n" +
@@ -800,14 +1967,61 @@ const file_weir_gate_v1_approval_service_proto_rawDesc = "" +
 	"\bdecision\x18\x03 \x01(\x0e2\x16.weir.gate.v1.DecisionB\n" +
 	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\bdecision\x128\n" +
 	"\finput_digest\x18\x04 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\vinputDigest\x12\x1c\n" +
-	"\x04note\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\xd0\x0fR\x04note\"L\n" +
+	"\x04note\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\xd0\x0fR\x04note\x12<\n" +
+	"\x12amended_input_json\x18\x06 \x01(\tB\t\xbaH\x06r\x04(\x80\x80 H\x00R\x10amendedInputJson\x88\x01\x01\x122\n" +
+	"\bremember\x18\a \x01(\v2\x16.weir.gate.v1.RememberR\brememberB\x15\n" +
+	"\x13_amended_input_json\"\x8c\x01\n" +
+	"\bRemember\x12=\n" +
+	"\x05scope\x18\x01 \x01(\x0e2\x1b.weir.gate.v1.RememberScopeB\n" +
+	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\x05scope\x12A\n" +
+	"\x03ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\x14\xbaH\x11\xc8\x01\x01\xaa\x01\v\"\x05\b\x80\x9a\x9e\x012\x02\b\x01R\x03ttl\"L\n" +
 	"\x16DecideApprovalResponse\x122\n" +
-	"\bapproval\x18\x01 \x01(\v2\x16.weir.gate.v1.ApprovalR\bapproval\"b\n" +
+	"\bapproval\x18\x01 \x01(\v2\x16.weir.gate.v1.ApprovalR\bapproval\"g\n" +
+	"\x16DecideApprovalsRequest\x12M\n" +
+	"\tdecisions\x18\x01 \x03(\v2#.weir.gate.v1.DecideApprovalRequestB\n" +
+	"\xbaH\a\x92\x01\x04\b\x01\x10dR\tdecisions\"O\n" +
+	"\x17DecideApprovalsResponse\x124\n" +
+	"\aresults\x18\x01 \x03(\v2\x1a.weir.gate.v1.DecideResultR\aresults\"\x81\x01\n" +
+	"\fDecideResult\x124\n" +
+	"\bapproval\x18\x01 \x01(\v2\x16.weir.gate.v1.ApprovalH\x00R\bapproval\x121\n" +
+	"\afailure\x18\x02 \x01(\v2\x15.weir.gate.v1.FailureH\x00R\afailureB\b\n" +
+	"\x06result\"b\n" +
 	"\x15CancelApprovalRequest\x12I\n" +
 	"\vapproval_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\n" +
 	"approvalId\"L\n" +
 	"\x16CancelApprovalResponse\x122\n" +
-	"\bapproval\x18\x01 \x01(\v2\x16.weir.gate.v1.ApprovalR\bapproval*\xda\x01\n" +
+	"\bapproval\x18\x01 \x01(\v2\x16.weir.gate.v1.ApprovalR\bapproval\"\xb4\x03\n" +
+	"\x05Trust\x12\x19\n" +
+	"\btrust_id\x18\x01 \x01(\tR\atrustId\x12.\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x18.weir.gate.v1.TrustStateR\x05state\x12\x14\n" +
+	"\x05label\x18\x03 \x01(\tR\x05label\x12\x18\n" +
+	"\asubject\x18\x04 \x01(\tR\asubject\x12\x18\n" +
+	"\asession\x18\x05 \x01(\tR\asession\x12\x1c\n" +
+	"\toperation\x18\x06 \x01(\tR\toperation\x12\x1f\n" +
+	"\vspec_digest\x18\a \x01(\tR\n" +
+	"specDigest\x12!\n" +
+	"\finput_digest\x18\b \x01(\tR\vinputDigest\x12;\n" +
+	"\vcreate_time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x12;\n" +
+	"\vexpire_time\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\x12\x19\n" +
+	"\bgiven_by\x18\v \x03(\tR\agivenBy\x12\x1f\n" +
+	"\vapproval_id\x18\f \x01(\tR\n" +
+	"approvalId\"e\n" +
+	"\x11ListTrustsRequest\x12'\n" +
+	"\tpage_size\x18\x01 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"i\n" +
+	"\x12ListTrustsResponse\x12+\n" +
+	"\x06trusts\x18\x01 \x03(\v2\x13.weir.gate.v1.TrustR\x06trusts\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"w\n" +
+	"\x12RevokeTrustRequest\x12C\n" +
+	"\btrust_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\atrustId\x12\x1c\n" +
+	"\x04note\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xd0\x0fR\x04note\"@\n" +
+	"\x13RevokeTrustResponse\x12)\n" +
+	"\x05trust\x18\x01 \x01(\v2\x13.weir.gate.v1.TrustR\x05trust*\xf9\x01\n" +
 	"\rApprovalState\x12\x1e\n" +
 	"\x1aAPPROVAL_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16APPROVAL_STATE_PENDING\x10\x01\x12\x1b\n" +
@@ -815,16 +2029,43 @@ const file_weir_gate_v1_approval_service_proto_rawDesc = "" +
 	"\x17APPROVAL_STATE_REDEEMED\x10\x03\x12\x19\n" +
 	"\x15APPROVAL_STATE_DENIED\x10\x04\x12\x1a\n" +
 	"\x16APPROVAL_STATE_EXPIRED\x10\x05\x12\x1c\n" +
-	"\x18APPROVAL_STATE_CANCELLED\x10\x06*M\n" +
+	"\x18APPROVAL_STATE_CANCELLED\x10\x06\x12\x1d\n" +
+	"\x19APPROVAL_STATE_SUPERSEDED\x10\a*\x9d\x02\n" +
+	"\bFlagKind\x12\x19\n" +
+	"\x15FLAG_KIND_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17FLAG_KIND_WIDENS_ACCESS\x10\x01\x12\x1a\n" +
+	"\x16FLAG_KIND_WEAKENS_GATE\x10\x02\x12\x1f\n" +
+	"\x1bFLAG_KIND_ALLOWS_ON_TIMEOUT\x10\x03\x12\x19\n" +
+	"\x15FLAG_KIND_BROAD_AGENT\x10\x04\x12\x18\n" +
+	"\x14FLAG_KIND_CREDENTIAL\x10\x05\x12\x1a\n" +
+	"\x16FLAG_KIND_TARGETS_GATE\x10\x06\x12\x1b\n" +
+	"\x17FLAG_KIND_SCRIPT_WRITES\x10\a\x12\x15\n" +
+	"\x11FLAG_KIND_AMENDED\x10\b\x12\x17\n" +
+	"\x13FLAG_KIND_FIRST_USE\x10\t*g\n" +
+	"\rRememberScope\x12\x1e\n" +
+	"\x1aREMEMBER_SCOPE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14REMEMBER_SCOPE_INPUT\x10\x01\x12\x1c\n" +
+	"\x18REMEMBER_SCOPE_OPERATION\x10\x02*M\n" +
 	"\bDecision\x12\x18\n" +
 	"\x14DECISION_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10DECISION_APPROVE\x10\x01\x12\x11\n" +
-	"\rDECISION_DENY\x10\x022\xf9\x02\n" +
+	"\rDECISION_DENY\x10\x02*q\n" +
+	"\n" +
+	"TrustState\x12\x1b\n" +
+	"\x17TRUST_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10TRUST_STATE_HELD\x10\x01\x12\x17\n" +
+	"\x13TRUST_STATE_REVOKED\x10\x02\x12\x17\n" +
+	"\x13TRUST_STATE_EXPIRED\x10\x032\xdd\x05\n" +
 	"\x0fApprovalService\x12R\n" +
 	"\vGetApproval\x12 .weir.gate.v1.GetApprovalRequest\x1a!.weir.gate.v1.GetApprovalResponse\x12X\n" +
-	"\rListApprovals\x12\".weir.gate.v1.ListApprovalsRequest\x1a#.weir.gate.v1.ListApprovalsResponse\x12[\n" +
-	"\x0eDecideApproval\x12#.weir.gate.v1.DecideApprovalRequest\x1a$.weir.gate.v1.DecideApprovalResponse\x12[\n" +
-	"\x0eCancelApproval\x12#.weir.gate.v1.CancelApprovalRequest\x1a$.weir.gate.v1.CancelApprovalResponseB\x19Z\x17weir/gen/gate/v1;gatev1b\x06proto3"
+	"\rListApprovals\x12\".weir.gate.v1.ListApprovalsRequest\x1a#.weir.gate.v1.ListApprovalsResponse\x12]\n" +
+	"\x0eWatchApprovals\x12#.weir.gate.v1.WatchApprovalsRequest\x1a$.weir.gate.v1.WatchApprovalsResponse0\x01\x12[\n" +
+	"\x0eDecideApproval\x12#.weir.gate.v1.DecideApprovalRequest\x1a$.weir.gate.v1.DecideApprovalResponse\x12^\n" +
+	"\x0fDecideApprovals\x12$.weir.gate.v1.DecideApprovalsRequest\x1a%.weir.gate.v1.DecideApprovalsResponse\x12[\n" +
+	"\x0eCancelApproval\x12#.weir.gate.v1.CancelApprovalRequest\x1a$.weir.gate.v1.CancelApprovalResponse\x12O\n" +
+	"\n" +
+	"ListTrusts\x12\x1f.weir.gate.v1.ListTrustsRequest\x1a .weir.gate.v1.ListTrustsResponse\x12R\n" +
+	"\vRevokeTrust\x12 .weir.gate.v1.RevokeTrustRequest\x1a!.weir.gate.v1.RevokeTrustResponseB\x19Z\x17weir/gen/gate/v1;gatev1b\x06proto3"
 
 var (
 	file_weir_gate_v1_approval_service_proto_rawDescOnce sync.Once
@@ -838,48 +2079,98 @@ func file_weir_gate_v1_approval_service_proto_rawDescGZIP() []byte {
 	return file_weir_gate_v1_approval_service_proto_rawDescData
 }
 
-var file_weir_gate_v1_approval_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_weir_gate_v1_approval_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_weir_gate_v1_approval_service_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_weir_gate_v1_approval_service_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_weir_gate_v1_approval_service_proto_goTypes = []any{
-	(ApprovalState)(0),             // 0: weir.gate.v1.ApprovalState
-	(Decision)(0),                  // 1: weir.gate.v1.Decision
-	(*Approval)(nil),               // 2: weir.gate.v1.Approval
-	(*GetApprovalRequest)(nil),     // 3: weir.gate.v1.GetApprovalRequest
-	(*GetApprovalResponse)(nil),    // 4: weir.gate.v1.GetApprovalResponse
-	(*ListApprovalsRequest)(nil),   // 5: weir.gate.v1.ListApprovalsRequest
-	(*ListApprovalsResponse)(nil),  // 6: weir.gate.v1.ListApprovalsResponse
-	(*DecideApprovalRequest)(nil),  // 7: weir.gate.v1.DecideApprovalRequest
-	(*DecideApprovalResponse)(nil), // 8: weir.gate.v1.DecideApprovalResponse
-	(*CancelApprovalRequest)(nil),  // 9: weir.gate.v1.CancelApprovalRequest
-	(*CancelApprovalResponse)(nil), // 10: weir.gate.v1.CancelApprovalResponse
-	(v1.Effect)(0),                 // 11: weir.registry.v1.Effect
-	(*timestamppb.Timestamp)(nil),  // 12: google.protobuf.Timestamp
+	(ApprovalState)(0),              // 0: weir.gate.v1.ApprovalState
+	(FlagKind)(0),                   // 1: weir.gate.v1.FlagKind
+	(RememberScope)(0),              // 2: weir.gate.v1.RememberScope
+	(Decision)(0),                   // 3: weir.gate.v1.Decision
+	(TrustState)(0),                 // 4: weir.gate.v1.TrustState
+	(*Approval)(nil),                // 5: weir.gate.v1.Approval
+	(*Vote)(nil),                    // 6: weir.gate.v1.Vote
+	(*Flag)(nil),                    // 7: weir.gate.v1.Flag
+	(*GetApprovalRequest)(nil),      // 8: weir.gate.v1.GetApprovalRequest
+	(*GetApprovalResponse)(nil),     // 9: weir.gate.v1.GetApprovalResponse
+	(*ListApprovalsRequest)(nil),    // 10: weir.gate.v1.ListApprovalsRequest
+	(*ListApprovalsResponse)(nil),   // 11: weir.gate.v1.ListApprovalsResponse
+	(*WatchApprovalsRequest)(nil),   // 12: weir.gate.v1.WatchApprovalsRequest
+	(*WatchApprovalsResponse)(nil),  // 13: weir.gate.v1.WatchApprovalsResponse
+	(*DecideApprovalRequest)(nil),   // 14: weir.gate.v1.DecideApprovalRequest
+	(*Remember)(nil),                // 15: weir.gate.v1.Remember
+	(*DecideApprovalResponse)(nil),  // 16: weir.gate.v1.DecideApprovalResponse
+	(*DecideApprovalsRequest)(nil),  // 17: weir.gate.v1.DecideApprovalsRequest
+	(*DecideApprovalsResponse)(nil), // 18: weir.gate.v1.DecideApprovalsResponse
+	(*DecideResult)(nil),            // 19: weir.gate.v1.DecideResult
+	(*CancelApprovalRequest)(nil),   // 20: weir.gate.v1.CancelApprovalRequest
+	(*CancelApprovalResponse)(nil),  // 21: weir.gate.v1.CancelApprovalResponse
+	(*Trust)(nil),                   // 22: weir.gate.v1.Trust
+	(*ListTrustsRequest)(nil),       // 23: weir.gate.v1.ListTrustsRequest
+	(*ListTrustsResponse)(nil),      // 24: weir.gate.v1.ListTrustsResponse
+	(*RevokeTrustRequest)(nil),      // 25: weir.gate.v1.RevokeTrustRequest
+	(*RevokeTrustResponse)(nil),     // 26: weir.gate.v1.RevokeTrustResponse
+	(v1.Effect)(0),                  // 27: weir.registry.v1.Effect
+	(*Terms)(nil),                   // 28: weir.gate.v1.Terms
+	(*Approver)(nil),                // 29: weir.gate.v1.Approver
+	(*timestamppb.Timestamp)(nil),   // 30: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 31: google.protobuf.Duration
+	(*Failure)(nil),                 // 32: weir.gate.v1.Failure
 }
 var file_weir_gate_v1_approval_service_proto_depIdxs = []int32{
 	0,  // 0: weir.gate.v1.Approval.state:type_name -> weir.gate.v1.ApprovalState
-	11, // 1: weir.gate.v1.Approval.effect:type_name -> weir.registry.v1.Effect
-	12, // 2: weir.gate.v1.Approval.create_time:type_name -> google.protobuf.Timestamp
-	12, // 3: weir.gate.v1.Approval.expire_time:type_name -> google.protobuf.Timestamp
-	12, // 4: weir.gate.v1.Approval.decide_time:type_name -> google.protobuf.Timestamp
-	2,  // 5: weir.gate.v1.GetApprovalResponse.approval:type_name -> weir.gate.v1.Approval
-	0,  // 6: weir.gate.v1.ListApprovalsRequest.state:type_name -> weir.gate.v1.ApprovalState
-	2,  // 7: weir.gate.v1.ListApprovalsResponse.approvals:type_name -> weir.gate.v1.Approval
-	1,  // 8: weir.gate.v1.DecideApprovalRequest.decision:type_name -> weir.gate.v1.Decision
-	2,  // 9: weir.gate.v1.DecideApprovalResponse.approval:type_name -> weir.gate.v1.Approval
-	2,  // 10: weir.gate.v1.CancelApprovalResponse.approval:type_name -> weir.gate.v1.Approval
-	3,  // 11: weir.gate.v1.ApprovalService.GetApproval:input_type -> weir.gate.v1.GetApprovalRequest
-	5,  // 12: weir.gate.v1.ApprovalService.ListApprovals:input_type -> weir.gate.v1.ListApprovalsRequest
-	7,  // 13: weir.gate.v1.ApprovalService.DecideApproval:input_type -> weir.gate.v1.DecideApprovalRequest
-	9,  // 14: weir.gate.v1.ApprovalService.CancelApproval:input_type -> weir.gate.v1.CancelApprovalRequest
-	4,  // 15: weir.gate.v1.ApprovalService.GetApproval:output_type -> weir.gate.v1.GetApprovalResponse
-	6,  // 16: weir.gate.v1.ApprovalService.ListApprovals:output_type -> weir.gate.v1.ListApprovalsResponse
-	8,  // 17: weir.gate.v1.ApprovalService.DecideApproval:output_type -> weir.gate.v1.DecideApprovalResponse
-	10, // 18: weir.gate.v1.ApprovalService.CancelApproval:output_type -> weir.gate.v1.CancelApprovalResponse
-	15, // [15:19] is the sub-list for method output_type
-	11, // [11:15] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	27, // 1: weir.gate.v1.Approval.effect:type_name -> weir.registry.v1.Effect
+	28, // 2: weir.gate.v1.Approval.terms:type_name -> weir.gate.v1.Terms
+	7,  // 3: weir.gate.v1.Approval.flags:type_name -> weir.gate.v1.Flag
+	6,  // 4: weir.gate.v1.Approval.votes:type_name -> weir.gate.v1.Vote
+	29, // 5: weir.gate.v1.Approval.missing:type_name -> weir.gate.v1.Approver
+	30, // 6: weir.gate.v1.Approval.create_time:type_name -> google.protobuf.Timestamp
+	30, // 7: weir.gate.v1.Approval.expire_time:type_name -> google.protobuf.Timestamp
+	30, // 8: weir.gate.v1.Approval.decide_time:type_name -> google.protobuf.Timestamp
+	3,  // 9: weir.gate.v1.Vote.decision:type_name -> weir.gate.v1.Decision
+	30, // 10: weir.gate.v1.Vote.create_time:type_name -> google.protobuf.Timestamp
+	15, // 11: weir.gate.v1.Vote.remember:type_name -> weir.gate.v1.Remember
+	1,  // 12: weir.gate.v1.Flag.kind:type_name -> weir.gate.v1.FlagKind
+	5,  // 13: weir.gate.v1.GetApprovalResponse.approval:type_name -> weir.gate.v1.Approval
+	0,  // 14: weir.gate.v1.ListApprovalsRequest.state:type_name -> weir.gate.v1.ApprovalState
+	5,  // 15: weir.gate.v1.ListApprovalsResponse.approvals:type_name -> weir.gate.v1.Approval
+	30, // 16: weir.gate.v1.WatchApprovalsResponse.change_time:type_name -> google.protobuf.Timestamp
+	5,  // 17: weir.gate.v1.WatchApprovalsResponse.approval:type_name -> weir.gate.v1.Approval
+	3,  // 18: weir.gate.v1.DecideApprovalRequest.decision:type_name -> weir.gate.v1.Decision
+	15, // 19: weir.gate.v1.DecideApprovalRequest.remember:type_name -> weir.gate.v1.Remember
+	2,  // 20: weir.gate.v1.Remember.scope:type_name -> weir.gate.v1.RememberScope
+	31, // 21: weir.gate.v1.Remember.ttl:type_name -> google.protobuf.Duration
+	5,  // 22: weir.gate.v1.DecideApprovalResponse.approval:type_name -> weir.gate.v1.Approval
+	14, // 23: weir.gate.v1.DecideApprovalsRequest.decisions:type_name -> weir.gate.v1.DecideApprovalRequest
+	19, // 24: weir.gate.v1.DecideApprovalsResponse.results:type_name -> weir.gate.v1.DecideResult
+	5,  // 25: weir.gate.v1.DecideResult.approval:type_name -> weir.gate.v1.Approval
+	32, // 26: weir.gate.v1.DecideResult.failure:type_name -> weir.gate.v1.Failure
+	5,  // 27: weir.gate.v1.CancelApprovalResponse.approval:type_name -> weir.gate.v1.Approval
+	4,  // 28: weir.gate.v1.Trust.state:type_name -> weir.gate.v1.TrustState
+	30, // 29: weir.gate.v1.Trust.create_time:type_name -> google.protobuf.Timestamp
+	30, // 30: weir.gate.v1.Trust.expire_time:type_name -> google.protobuf.Timestamp
+	22, // 31: weir.gate.v1.ListTrustsResponse.trusts:type_name -> weir.gate.v1.Trust
+	22, // 32: weir.gate.v1.RevokeTrustResponse.trust:type_name -> weir.gate.v1.Trust
+	8,  // 33: weir.gate.v1.ApprovalService.GetApproval:input_type -> weir.gate.v1.GetApprovalRequest
+	10, // 34: weir.gate.v1.ApprovalService.ListApprovals:input_type -> weir.gate.v1.ListApprovalsRequest
+	12, // 35: weir.gate.v1.ApprovalService.WatchApprovals:input_type -> weir.gate.v1.WatchApprovalsRequest
+	14, // 36: weir.gate.v1.ApprovalService.DecideApproval:input_type -> weir.gate.v1.DecideApprovalRequest
+	17, // 37: weir.gate.v1.ApprovalService.DecideApprovals:input_type -> weir.gate.v1.DecideApprovalsRequest
+	20, // 38: weir.gate.v1.ApprovalService.CancelApproval:input_type -> weir.gate.v1.CancelApprovalRequest
+	23, // 39: weir.gate.v1.ApprovalService.ListTrusts:input_type -> weir.gate.v1.ListTrustsRequest
+	25, // 40: weir.gate.v1.ApprovalService.RevokeTrust:input_type -> weir.gate.v1.RevokeTrustRequest
+	9,  // 41: weir.gate.v1.ApprovalService.GetApproval:output_type -> weir.gate.v1.GetApprovalResponse
+	11, // 42: weir.gate.v1.ApprovalService.ListApprovals:output_type -> weir.gate.v1.ListApprovalsResponse
+	13, // 43: weir.gate.v1.ApprovalService.WatchApprovals:output_type -> weir.gate.v1.WatchApprovalsResponse
+	16, // 44: weir.gate.v1.ApprovalService.DecideApproval:output_type -> weir.gate.v1.DecideApprovalResponse
+	18, // 45: weir.gate.v1.ApprovalService.DecideApprovals:output_type -> weir.gate.v1.DecideApprovalsResponse
+	21, // 46: weir.gate.v1.ApprovalService.CancelApproval:output_type -> weir.gate.v1.CancelApprovalResponse
+	24, // 47: weir.gate.v1.ApprovalService.ListTrusts:output_type -> weir.gate.v1.ListTrustsResponse
+	26, // 48: weir.gate.v1.ApprovalService.RevokeTrust:output_type -> weir.gate.v1.RevokeTrustResponse
+	41, // [41:49] is the sub-list for method output_type
+	33, // [33:41] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_weir_gate_v1_approval_service_proto_init() }
@@ -887,14 +2178,21 @@ func file_weir_gate_v1_approval_service_proto_init() {
 	if File_weir_gate_v1_approval_service_proto != nil {
 		return
 	}
+	file_weir_gate_v1_gate_service_proto_init()
+	file_weir_gate_v1_policy_proto_init()
 	file_weir_gate_v1_approval_service_proto_msgTypes[0].OneofWrappers = []any{}
+	file_weir_gate_v1_approval_service_proto_msgTypes[9].OneofWrappers = []any{}
+	file_weir_gate_v1_approval_service_proto_msgTypes[14].OneofWrappers = []any{
+		(*DecideResult_Approval)(nil),
+		(*DecideResult_Failure)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_gate_v1_approval_service_proto_rawDesc), len(file_weir_gate_v1_approval_service_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   9,
+			NumEnums:      5,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,10 +19,14 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ApprovalService_GetApproval_FullMethodName    = "/weir.gate.v1.ApprovalService/GetApproval"
-	ApprovalService_ListApprovals_FullMethodName  = "/weir.gate.v1.ApprovalService/ListApprovals"
-	ApprovalService_DecideApproval_FullMethodName = "/weir.gate.v1.ApprovalService/DecideApproval"
-	ApprovalService_CancelApproval_FullMethodName = "/weir.gate.v1.ApprovalService/CancelApproval"
+	ApprovalService_GetApproval_FullMethodName     = "/weir.gate.v1.ApprovalService/GetApproval"
+	ApprovalService_ListApprovals_FullMethodName   = "/weir.gate.v1.ApprovalService/ListApprovals"
+	ApprovalService_WatchApprovals_FullMethodName  = "/weir.gate.v1.ApprovalService/WatchApprovals"
+	ApprovalService_DecideApproval_FullMethodName  = "/weir.gate.v1.ApprovalService/DecideApproval"
+	ApprovalService_DecideApprovals_FullMethodName = "/weir.gate.v1.ApprovalService/DecideApprovals"
+	ApprovalService_CancelApproval_FullMethodName  = "/weir.gate.v1.ApprovalService/CancelApproval"
+	ApprovalService_ListTrusts_FullMethodName      = "/weir.gate.v1.ApprovalService/ListTrusts"
+	ApprovalService_RevokeTrust_FullMethodName     = "/weir.gate.v1.ApprovalService/RevokeTrust"
 )
 
 // ApprovalServiceClient is the client API for ApprovalService service.
@@ -37,15 +41,37 @@ type ApprovalServiceClient interface {
 	// ListApprovals lists approvals, newest first: all of the tenant's for an
 	// approver, its own for anyone else.
 	ListApprovals(ctx context.Context, in *ListApprovalsRequest, opts ...grpc.CallOption) (*ListApprovalsResponse, error)
+	// WatchApprovals gives every change of the approvals that the caller may
+	// see, at least once and in order, from a resume token on; from now on
+	// without one. It ends only with an error or when the caller ends it: call
+	// again with the newest token. The first answer comes at once and carries a
+	// token and no change.
+	//
+	// Errors: CURSOR_UNAVAILABLE for a token that this gate never gave.
+	WatchApprovals(ctx context.Context, in *WatchApprovalsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchApprovalsResponse], error)
 	// DecideApproval approves or denies. It carries the digest that the approver
-	// was shown; another digest is DIGEST_MISMATCH. The requester, and everyone
-	// on whose behalf it asked, is SELF_APPROVAL. A second decision is
-	// APPROVAL_DECIDED; the same decider with the same request_id and verdict
-	// again gets the first answer.
+	// was shown; another digest is DIGEST_MISMATCH. One denial ends it; it is
+	// approved once all requirements of its terms are met by different people.
+	// The same decider with the same request_id and decision again gets the
+	// first answer.
+	//
+	// Errors: SELF_APPROVAL for the requester and everyone on whose behalf it
+	// asked; NOT_A_PERSON; APPROVER_SCOPE_MISSING for who can meet no
+	// requirement that is open; NOTE_REQUIRED; APPROVAL_DECIDED,
+	// APPROVAL_EXPIRED, APPROVAL_CANCELLED, APPROVAL_SUPERSEDED; for an
+	// amendment JSON_INVALID, SCHEMA_MISMATCH, AMENDMENT_REFUSED.
 	DecideApproval(ctx context.Context, in *DecideApprovalRequest, opts ...grpc.CallOption) (*DecideApprovalResponse, error)
+	// DecideApprovals is up to 100 decisions, answered in order. Each counts by
+	// itself.
+	DecideApprovals(ctx context.Context, in *DecideApprovalsRequest, opts ...grpc.CallOption) (*DecideApprovalsResponse, error)
 	// CancelApproval takes back an approval that is pending or approved and not
 	// yet redeemed. For its requester.
 	CancelApproval(ctx context.Context, in *CancelApprovalRequest, opts ...grpc.CallOption) (*CancelApprovalResponse, error)
+	// ListTrusts lists the trusts that hold, newest first: all of the tenant's
+	// for an approver, its own for anyone else.
+	ListTrusts(ctx context.Context, in *ListTrustsRequest, opts ...grpc.CallOption) (*ListTrustsResponse, error)
+	// RevokeTrust ends a trust at once. Revoking one that ended is fine.
+	RevokeTrust(ctx context.Context, in *RevokeTrustRequest, opts ...grpc.CallOption) (*RevokeTrustResponse, error)
 }
 
 type approvalServiceClient struct {
@@ -76,6 +102,25 @@ func (c *approvalServiceClient) ListApprovals(ctx context.Context, in *ListAppro
 	return out, nil
 }
 
+func (c *approvalServiceClient) WatchApprovals(ctx context.Context, in *WatchApprovalsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchApprovalsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ApprovalService_ServiceDesc.Streams[0], ApprovalService_WatchApprovals_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchApprovalsRequest, WatchApprovalsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ApprovalService_WatchApprovalsClient = grpc.ServerStreamingClient[WatchApprovalsResponse]
+
 func (c *approvalServiceClient) DecideApproval(ctx context.Context, in *DecideApprovalRequest, opts ...grpc.CallOption) (*DecideApprovalResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DecideApprovalResponse)
@@ -86,10 +131,40 @@ func (c *approvalServiceClient) DecideApproval(ctx context.Context, in *DecideAp
 	return out, nil
 }
 
+func (c *approvalServiceClient) DecideApprovals(ctx context.Context, in *DecideApprovalsRequest, opts ...grpc.CallOption) (*DecideApprovalsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DecideApprovalsResponse)
+	err := c.cc.Invoke(ctx, ApprovalService_DecideApprovals_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *approvalServiceClient) CancelApproval(ctx context.Context, in *CancelApprovalRequest, opts ...grpc.CallOption) (*CancelApprovalResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CancelApprovalResponse)
 	err := c.cc.Invoke(ctx, ApprovalService_CancelApproval_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *approvalServiceClient) ListTrusts(ctx context.Context, in *ListTrustsRequest, opts ...grpc.CallOption) (*ListTrustsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListTrustsResponse)
+	err := c.cc.Invoke(ctx, ApprovalService_ListTrusts_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *approvalServiceClient) RevokeTrust(ctx context.Context, in *RevokeTrustRequest, opts ...grpc.CallOption) (*RevokeTrustResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RevokeTrustResponse)
+	err := c.cc.Invoke(ctx, ApprovalService_RevokeTrust_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -108,15 +183,37 @@ type ApprovalServiceServer interface {
 	// ListApprovals lists approvals, newest first: all of the tenant's for an
 	// approver, its own for anyone else.
 	ListApprovals(context.Context, *ListApprovalsRequest) (*ListApprovalsResponse, error)
+	// WatchApprovals gives every change of the approvals that the caller may
+	// see, at least once and in order, from a resume token on; from now on
+	// without one. It ends only with an error or when the caller ends it: call
+	// again with the newest token. The first answer comes at once and carries a
+	// token and no change.
+	//
+	// Errors: CURSOR_UNAVAILABLE for a token that this gate never gave.
+	WatchApprovals(*WatchApprovalsRequest, grpc.ServerStreamingServer[WatchApprovalsResponse]) error
 	// DecideApproval approves or denies. It carries the digest that the approver
-	// was shown; another digest is DIGEST_MISMATCH. The requester, and everyone
-	// on whose behalf it asked, is SELF_APPROVAL. A second decision is
-	// APPROVAL_DECIDED; the same decider with the same request_id and verdict
-	// again gets the first answer.
+	// was shown; another digest is DIGEST_MISMATCH. One denial ends it; it is
+	// approved once all requirements of its terms are met by different people.
+	// The same decider with the same request_id and decision again gets the
+	// first answer.
+	//
+	// Errors: SELF_APPROVAL for the requester and everyone on whose behalf it
+	// asked; NOT_A_PERSON; APPROVER_SCOPE_MISSING for who can meet no
+	// requirement that is open; NOTE_REQUIRED; APPROVAL_DECIDED,
+	// APPROVAL_EXPIRED, APPROVAL_CANCELLED, APPROVAL_SUPERSEDED; for an
+	// amendment JSON_INVALID, SCHEMA_MISMATCH, AMENDMENT_REFUSED.
 	DecideApproval(context.Context, *DecideApprovalRequest) (*DecideApprovalResponse, error)
+	// DecideApprovals is up to 100 decisions, answered in order. Each counts by
+	// itself.
+	DecideApprovals(context.Context, *DecideApprovalsRequest) (*DecideApprovalsResponse, error)
 	// CancelApproval takes back an approval that is pending or approved and not
 	// yet redeemed. For its requester.
 	CancelApproval(context.Context, *CancelApprovalRequest) (*CancelApprovalResponse, error)
+	// ListTrusts lists the trusts that hold, newest first: all of the tenant's
+	// for an approver, its own for anyone else.
+	ListTrusts(context.Context, *ListTrustsRequest) (*ListTrustsResponse, error)
+	// RevokeTrust ends a trust at once. Revoking one that ended is fine.
+	RevokeTrust(context.Context, *RevokeTrustRequest) (*RevokeTrustResponse, error)
 	mustEmbedUnimplementedApprovalServiceServer()
 }
 
@@ -133,11 +230,23 @@ func (UnimplementedApprovalServiceServer) GetApproval(context.Context, *GetAppro
 func (UnimplementedApprovalServiceServer) ListApprovals(context.Context, *ListApprovalsRequest) (*ListApprovalsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListApprovals not implemented")
 }
+func (UnimplementedApprovalServiceServer) WatchApprovals(*WatchApprovalsRequest, grpc.ServerStreamingServer[WatchApprovalsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchApprovals not implemented")
+}
 func (UnimplementedApprovalServiceServer) DecideApproval(context.Context, *DecideApprovalRequest) (*DecideApprovalResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DecideApproval not implemented")
 }
+func (UnimplementedApprovalServiceServer) DecideApprovals(context.Context, *DecideApprovalsRequest) (*DecideApprovalsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DecideApprovals not implemented")
+}
 func (UnimplementedApprovalServiceServer) CancelApproval(context.Context, *CancelApprovalRequest) (*CancelApprovalResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelApproval not implemented")
+}
+func (UnimplementedApprovalServiceServer) ListTrusts(context.Context, *ListTrustsRequest) (*ListTrustsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListTrusts not implemented")
+}
+func (UnimplementedApprovalServiceServer) RevokeTrust(context.Context, *RevokeTrustRequest) (*RevokeTrustResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevokeTrust not implemented")
 }
 func (UnimplementedApprovalServiceServer) mustEmbedUnimplementedApprovalServiceServer() {}
 func (UnimplementedApprovalServiceServer) testEmbeddedByValue()                         {}
@@ -196,6 +305,17 @@ func _ApprovalService_ListApprovals_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ApprovalService_WatchApprovals_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchApprovalsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ApprovalServiceServer).WatchApprovals(m, &grpc.GenericServerStream[WatchApprovalsRequest, WatchApprovalsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ApprovalService_WatchApprovalsServer = grpc.ServerStreamingServer[WatchApprovalsResponse]
+
 func _ApprovalService_DecideApproval_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DecideApprovalRequest)
 	if err := dec(in); err != nil {
@@ -214,6 +334,24 @@ func _ApprovalService_DecideApproval_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ApprovalService_DecideApprovals_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DecideApprovalsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ApprovalServiceServer).DecideApprovals(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ApprovalService_DecideApprovals_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ApprovalServiceServer).DecideApprovals(ctx, req.(*DecideApprovalsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ApprovalService_CancelApproval_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CancelApprovalRequest)
 	if err := dec(in); err != nil {
@@ -228,6 +366,42 @@ func _ApprovalService_CancelApproval_Handler(srv interface{}, ctx context.Contex
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ApprovalServiceServer).CancelApproval(ctx, req.(*CancelApprovalRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ApprovalService_ListTrusts_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTrustsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ApprovalServiceServer).ListTrusts(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ApprovalService_ListTrusts_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ApprovalServiceServer).ListTrusts(ctx, req.(*ListTrustsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ApprovalService_RevokeTrust_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeTrustRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ApprovalServiceServer).RevokeTrust(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ApprovalService_RevokeTrust_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ApprovalServiceServer).RevokeTrust(ctx, req.(*RevokeTrustRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -252,10 +426,28 @@ var ApprovalService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _ApprovalService_DecideApproval_Handler,
 		},
 		{
+			MethodName: "DecideApprovals",
+			Handler:    _ApprovalService_DecideApprovals_Handler,
+		},
+		{
 			MethodName: "CancelApproval",
 			Handler:    _ApprovalService_CancelApproval_Handler,
 		},
+		{
+			MethodName: "ListTrusts",
+			Handler:    _ApprovalService_ListTrusts_Handler,
+		},
+		{
+			MethodName: "RevokeTrust",
+			Handler:    _ApprovalService_RevokeTrust_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchApprovals",
+			Handler:       _ApprovalService_WatchApprovals_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "weir/gate/v1/approval_service.proto",
 }

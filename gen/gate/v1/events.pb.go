@@ -24,9 +24,8 @@ const (
 )
 
 // Event is what the gate appends to the stream WEIR_GATE, on subjects
-// `weir.gate.<tenant>.approval.<approval id>` and
-// `weir.gate.<tenant>.grant.<grant id>`. The header ce-type names the message
-// that is set.
+// `weir.gate.<tenant>.<kind>.<id>` of the kinds approval, trust, check, grant,
+// policy and catalogue. The header ce-type names the message that is set.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Actor is the subject that caused the event; `service:gate` for a deadline.
@@ -40,6 +39,16 @@ type Event struct {
 	//	*Event_ApprovalCancelled
 	//	*Event_GrantPut
 	//	*Event_GrantDeleted
+	//	*Event_ApprovalSuperseded
+	//	*Event_ApprovalTimedOut
+	//	*Event_PolicyPut
+	//	*Event_PolicyDeleted
+	//	*Event_TrustGiven
+	//	*Event_TrustRevoked
+	//	*Event_TrustExpired
+	//	*Event_WriteAllowed
+	//	*Event_CheckDenied
+	//	*Event_OperationsAnnounced
 	Event         isEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -152,6 +161,96 @@ func (x *Event) GetGrantDeleted() *GrantDeleted {
 	return nil
 }
 
+func (x *Event) GetApprovalSuperseded() *ApprovalSuperseded {
+	if x != nil {
+		if x, ok := x.Event.(*Event_ApprovalSuperseded); ok {
+			return x.ApprovalSuperseded
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetApprovalTimedOut() *ApprovalTimedOut {
+	if x != nil {
+		if x, ok := x.Event.(*Event_ApprovalTimedOut); ok {
+			return x.ApprovalTimedOut
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetPolicyPut() *PolicyPut {
+	if x != nil {
+		if x, ok := x.Event.(*Event_PolicyPut); ok {
+			return x.PolicyPut
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetPolicyDeleted() *PolicyDeleted {
+	if x != nil {
+		if x, ok := x.Event.(*Event_PolicyDeleted); ok {
+			return x.PolicyDeleted
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetTrustGiven() *TrustGiven {
+	if x != nil {
+		if x, ok := x.Event.(*Event_TrustGiven); ok {
+			return x.TrustGiven
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetTrustRevoked() *TrustRevoked {
+	if x != nil {
+		if x, ok := x.Event.(*Event_TrustRevoked); ok {
+			return x.TrustRevoked
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetTrustExpired() *TrustExpired {
+	if x != nil {
+		if x, ok := x.Event.(*Event_TrustExpired); ok {
+			return x.TrustExpired
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetWriteAllowed() *WriteAllowed {
+	if x != nil {
+		if x, ok := x.Event.(*Event_WriteAllowed); ok {
+			return x.WriteAllowed
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetCheckDenied() *CheckDenied {
+	if x != nil {
+		if x, ok := x.Event.(*Event_CheckDenied); ok {
+			return x.CheckDenied
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetOperationsAnnounced() *OperationsAnnounced {
+	if x != nil {
+		if x, ok := x.Event.(*Event_OperationsAnnounced); ok {
+			return x.OperationsAnnounced
+		}
+	}
+	return nil
+}
+
 type isEvent_Event interface {
 	isEvent_Event()
 }
@@ -184,6 +283,46 @@ type Event_GrantDeleted struct {
 	GrantDeleted *GrantDeleted `protobuf:"bytes,8,opt,name=grant_deleted,json=grantDeleted,proto3,oneof"`
 }
 
+type Event_ApprovalSuperseded struct {
+	ApprovalSuperseded *ApprovalSuperseded `protobuf:"bytes,9,opt,name=approval_superseded,json=approvalSuperseded,proto3,oneof"`
+}
+
+type Event_ApprovalTimedOut struct {
+	ApprovalTimedOut *ApprovalTimedOut `protobuf:"bytes,10,opt,name=approval_timed_out,json=approvalTimedOut,proto3,oneof"`
+}
+
+type Event_PolicyPut struct {
+	PolicyPut *PolicyPut `protobuf:"bytes,11,opt,name=policy_put,json=policyPut,proto3,oneof"`
+}
+
+type Event_PolicyDeleted struct {
+	PolicyDeleted *PolicyDeleted `protobuf:"bytes,12,opt,name=policy_deleted,json=policyDeleted,proto3,oneof"`
+}
+
+type Event_TrustGiven struct {
+	TrustGiven *TrustGiven `protobuf:"bytes,13,opt,name=trust_given,json=trustGiven,proto3,oneof"`
+}
+
+type Event_TrustRevoked struct {
+	TrustRevoked *TrustRevoked `protobuf:"bytes,14,opt,name=trust_revoked,json=trustRevoked,proto3,oneof"`
+}
+
+type Event_TrustExpired struct {
+	TrustExpired *TrustExpired `protobuf:"bytes,15,opt,name=trust_expired,json=trustExpired,proto3,oneof"`
+}
+
+type Event_WriteAllowed struct {
+	WriteAllowed *WriteAllowed `protobuf:"bytes,16,opt,name=write_allowed,json=writeAllowed,proto3,oneof"`
+}
+
+type Event_CheckDenied struct {
+	CheckDenied *CheckDenied `protobuf:"bytes,17,opt,name=check_denied,json=checkDenied,proto3,oneof"`
+}
+
+type Event_OperationsAnnounced struct {
+	OperationsAnnounced *OperationsAnnounced `protobuf:"bytes,18,opt,name=operations_announced,json=operationsAnnounced,proto3,oneof"`
+}
+
 func (*Event_ApprovalRequested) isEvent_Event() {}
 
 func (*Event_ApprovalDecided) isEvent_Event() {}
@@ -198,26 +337,55 @@ func (*Event_GrantPut) isEvent_Event() {}
 
 func (*Event_GrantDeleted) isEvent_Event() {}
 
+func (*Event_ApprovalSuperseded) isEvent_Event() {}
+
+func (*Event_ApprovalTimedOut) isEvent_Event() {}
+
+func (*Event_PolicyPut) isEvent_Event() {}
+
+func (*Event_PolicyDeleted) isEvent_Event() {}
+
+func (*Event_TrustGiven) isEvent_Event() {}
+
+func (*Event_TrustRevoked) isEvent_Event() {}
+
+func (*Event_TrustExpired) isEvent_Event() {}
+
+func (*Event_WriteAllowed) isEvent_Event() {}
+
+func (*Event_CheckDenied) isEvent_Event() {}
+
+func (*Event_OperationsAnnounced) isEvent_Event() {}
+
 // ApprovalRequested: a person must be asked.
 type ApprovalRequested struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	ApprovalId     string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
-	RequestId      string                 `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	Operation      string                 `protobuf:"bytes,3,opt,name=operation,proto3" json:"operation,omitempty"`
-	Effect         v1.Effect              `protobuf:"varint,4,opt,name=effect,proto3,enum=weir.registry.v1.Effect" json:"effect,omitempty"`
-	SpecDigest     string                 `protobuf:"bytes,5,opt,name=spec_digest,json=specDigest,proto3" json:"spec_digest,omitempty"`
-	InputJson      *string                `protobuf:"bytes,6,opt,name=input_json,json=inputJson,proto3,oneof" json:"input_json,omitempty"`
-	InputDigest    string                 `protobuf:"bytes,7,opt,name=input_digest,json=inputDigest,proto3" json:"input_digest,omitempty"`
-	Requester      string                 `protobuf:"bytes,8,opt,name=requester,proto3" json:"requester,omitempty"`
-	Session        string                 `protobuf:"bytes,9,opt,name=session,proto3" json:"session,omitempty"`
-	OnBehalfOf     []string               `protobuf:"bytes,10,rep,name=on_behalf_of,json=onBehalfOf,proto3" json:"on_behalf_of,omitempty"`
-	ConversationId string                 `protobuf:"bytes,11,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
-	Rule           string                 `protobuf:"bytes,12,opt,name=rule,proto3" json:"rule,omitempty"`
-	ExpireTime     *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ApprovalId string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	RequestId  string                 `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Operation  string                 `protobuf:"bytes,3,opt,name=operation,proto3" json:"operation,omitempty"`
+	Effect     v1.Effect              `protobuf:"varint,4,opt,name=effect,proto3,enum=weir.registry.v1.Effect" json:"effect,omitempty"`
+	SpecDigest string                 `protobuf:"bytes,5,opt,name=spec_digest,json=specDigest,proto3" json:"spec_digest,omitempty"`
+	// Input_json is the input with secrets redacted and credentials masked.
+	InputJson      *string  `protobuf:"bytes,6,opt,name=input_json,json=inputJson,proto3,oneof" json:"input_json,omitempty"`
+	InputDigest    string   `protobuf:"bytes,7,opt,name=input_digest,json=inputDigest,proto3" json:"input_digest,omitempty"`
+	Requester      string   `protobuf:"bytes,8,opt,name=requester,proto3" json:"requester,omitempty"`
+	Session        string   `protobuf:"bytes,9,opt,name=session,proto3" json:"session,omitempty"`
+	OnBehalfOf     []string `protobuf:"bytes,10,rep,name=on_behalf_of,json=onBehalfOf,proto3" json:"on_behalf_of,omitempty"`
+	ConversationId string   `protobuf:"bytes,11,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	// Target_conversation_id is the conversation that the operation acts on.
+	TargetConversationId string   `protobuf:"bytes,12,opt,name=target_conversation_id,json=targetConversationId,proto3" json:"target_conversation_id,omitempty"`
+	Rules                []string `protobuf:"bytes,13,rep,name=rules,proto3" json:"rules,omitempty"`
+	Why                  []string `protobuf:"bytes,14,rep,name=why,proto3" json:"why,omitempty"`
+	Terms                *Terms   `protobuf:"bytes,15,opt,name=terms,proto3" json:"terms,omitempty"`
+	Flags                []*Flag  `protobuf:"bytes,16,rep,name=flags,proto3" json:"flags,omitempty"`
+	// Expire_time is unset where it waits for an answer.
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	// Refusals is how many times in a row the same request was denied before.
-	Refusals      int32 `protobuf:"varint,14,opt,name=refusals,proto3" json:"refusals,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Refusals       int32  `protobuf:"varint,18,opt,name=refusals,proto3" json:"refusals,omitempty"`
+	PolicyRevision uint64 `protobuf:"varint,19,opt,name=policy_revision,json=policyRevision,proto3" json:"policy_revision,omitempty"`
+	InputSchema    string `protobuf:"bytes,20,opt,name=input_schema,json=inputSchema,proto3" json:"input_schema,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ApprovalRequested) Reset() {
@@ -327,11 +495,39 @@ func (x *ApprovalRequested) GetConversationId() string {
 	return ""
 }
 
-func (x *ApprovalRequested) GetRule() string {
+func (x *ApprovalRequested) GetTargetConversationId() string {
 	if x != nil {
-		return x.Rule
+		return x.TargetConversationId
 	}
 	return ""
+}
+
+func (x *ApprovalRequested) GetRules() []string {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+func (x *ApprovalRequested) GetWhy() []string {
+	if x != nil {
+		return x.Why
+	}
+	return nil
+}
+
+func (x *ApprovalRequested) GetTerms() *Terms {
+	if x != nil {
+		return x.Terms
+	}
+	return nil
+}
+
+func (x *ApprovalRequested) GetFlags() []*Flag {
+	if x != nil {
+		return x.Flags
+	}
+	return nil
 }
 
 func (x *ApprovalRequested) GetExpireTime() *timestamppb.Timestamp {
@@ -348,7 +544,22 @@ func (x *ApprovalRequested) GetRefusals() int32 {
 	return 0
 }
 
-// ApprovalDecided: a person approved or denied.
+func (x *ApprovalRequested) GetPolicyRevision() uint64 {
+	if x != nil {
+		return x.PolicyRevision
+	}
+	return 0
+}
+
+func (x *ApprovalRequested) GetInputSchema() string {
+	if x != nil {
+		return x.InputSchema
+	}
+	return ""
+}
+
+// ApprovalDecided: a person said something to it. Where more people are needed
+// it stays pending.
 type ApprovalDecided struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ApprovalId string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
@@ -357,7 +568,20 @@ type ApprovalDecided struct {
 	Decision  Decision `protobuf:"varint,3,opt,name=decision,proto3,enum=weir.gate.v1.Decision" json:"decision,omitempty"`
 	Note      string   `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`
 	// Decision_id is the decider's own retry key.
-	DecisionId    string `protobuf:"bytes,5,opt,name=decision_id,json=decisionId,proto3" json:"decision_id,omitempty"`
+	DecisionId string `protobuf:"bytes,5,opt,name=decision_id,json=decisionId,proto3" json:"decision_id,omitempty"`
+	// Scopes are those of the terms' scopes that the decider held.
+	Scopes   []string  `protobuf:"bytes,6,rep,name=scopes,proto3" json:"scopes,omitempty"`
+	Remember *Remember `protobuf:"bytes,7,opt,name=remember,proto3" json:"remember,omitempty"`
+	// Amended_input_json is the input in place of the one that was asked for;
+	// what others said before counts no more.
+	AmendedInputJson   *string `protobuf:"bytes,8,opt,name=amended_input_json,json=amendedInputJson,proto3,oneof" json:"amended_input_json,omitempty"`
+	AmendedInputDigest string  `protobuf:"bytes,9,opt,name=amended_input_digest,json=amendedInputDigest,proto3" json:"amended_input_digest,omitempty"`
+	// Outcome is the approval's state after it: PENDING, APPROVED or DENIED.
+	Outcome ApprovalState `protobuf:"varint,10,opt,name=outcome,proto3,enum=weir.gate.v1.ApprovalState" json:"outcome,omitempty"`
+	// Expire_time is the approval's deadline after it; unset where it waits.
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	// Trust is what all approvers asked to remember, with the outcome APPROVED.
+	Trust         *TrustGiven `protobuf:"bytes,12,opt,name=trust,proto3" json:"trust,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -427,6 +651,116 @@ func (x *ApprovalDecided) GetDecisionId() string {
 	return ""
 }
 
+func (x *ApprovalDecided) GetScopes() []string {
+	if x != nil {
+		return x.Scopes
+	}
+	return nil
+}
+
+func (x *ApprovalDecided) GetRemember() *Remember {
+	if x != nil {
+		return x.Remember
+	}
+	return nil
+}
+
+func (x *ApprovalDecided) GetAmendedInputJson() string {
+	if x != nil && x.AmendedInputJson != nil {
+		return *x.AmendedInputJson
+	}
+	return ""
+}
+
+func (x *ApprovalDecided) GetAmendedInputDigest() string {
+	if x != nil {
+		return x.AmendedInputDigest
+	}
+	return ""
+}
+
+func (x *ApprovalDecided) GetOutcome() ApprovalState {
+	if x != nil {
+		return x.Outcome
+	}
+	return ApprovalState_APPROVAL_STATE_UNSPECIFIED
+}
+
+func (x *ApprovalDecided) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *ApprovalDecided) GetTrust() *TrustGiven {
+	if x != nil {
+		return x.Trust
+	}
+	return nil
+}
+
+// ApprovalTimedOut: nobody answered in time, and its terms approve it then.
+type ApprovalTimedOut struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ApprovalId    string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	RequestId     string                 `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApprovalTimedOut) Reset() {
+	*x = ApprovalTimedOut{}
+	mi := &file_weir_gate_v1_events_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApprovalTimedOut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApprovalTimedOut) ProtoMessage() {}
+
+func (x *ApprovalTimedOut) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_events_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApprovalTimedOut.ProtoReflect.Descriptor instead.
+func (*ApprovalTimedOut) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ApprovalTimedOut) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *ApprovalTimedOut) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ApprovalTimedOut) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
 // ApprovalRedeemed: the approved request is about to run.
 type ApprovalRedeemed struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -439,7 +773,7 @@ type ApprovalRedeemed struct {
 
 func (x *ApprovalRedeemed) Reset() {
 	*x = ApprovalRedeemed{}
-	mi := &file_weir_gate_v1_events_proto_msgTypes[3]
+	mi := &file_weir_gate_v1_events_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -451,7 +785,7 @@ func (x *ApprovalRedeemed) String() string {
 func (*ApprovalRedeemed) ProtoMessage() {}
 
 func (x *ApprovalRedeemed) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_events_proto_msgTypes[3]
+	mi := &file_weir_gate_v1_events_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -464,7 +798,7 @@ func (x *ApprovalRedeemed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalRedeemed.ProtoReflect.Descriptor instead.
 func (*ApprovalRedeemed) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{3}
+	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ApprovalRedeemed) GetApprovalId() string {
@@ -493,7 +827,7 @@ type ApprovalExpired struct {
 
 func (x *ApprovalExpired) Reset() {
 	*x = ApprovalExpired{}
-	mi := &file_weir_gate_v1_events_proto_msgTypes[4]
+	mi := &file_weir_gate_v1_events_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -505,7 +839,7 @@ func (x *ApprovalExpired) String() string {
 func (*ApprovalExpired) ProtoMessage() {}
 
 func (x *ApprovalExpired) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_events_proto_msgTypes[4]
+	mi := &file_weir_gate_v1_events_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -518,7 +852,7 @@ func (x *ApprovalExpired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalExpired.ProtoReflect.Descriptor instead.
 func (*ApprovalExpired) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{4}
+	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ApprovalExpired) GetApprovalId() string {
@@ -547,7 +881,7 @@ type ApprovalCancelled struct {
 
 func (x *ApprovalCancelled) Reset() {
 	*x = ApprovalCancelled{}
-	mi := &file_weir_gate_v1_events_proto_msgTypes[5]
+	mi := &file_weir_gate_v1_events_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -559,7 +893,7 @@ func (x *ApprovalCancelled) String() string {
 func (*ApprovalCancelled) ProtoMessage() {}
 
 func (x *ApprovalCancelled) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_events_proto_msgTypes[5]
+	mi := &file_weir_gate_v1_events_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -572,7 +906,7 @@ func (x *ApprovalCancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalCancelled.ProtoReflect.Descriptor instead.
 func (*ApprovalCancelled) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{5}
+	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ApprovalCancelled) GetApprovalId() string {
@@ -589,6 +923,68 @@ func (x *ApprovalCancelled) GetRequestId() string {
 	return ""
 }
 
+// ApprovalSuperseded: the same request is asked on other terms now.
+type ApprovalSuperseded struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ApprovalId string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	// Request_id is the request that asked first.
+	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	SupersededBy  string `protobuf:"bytes,3,opt,name=superseded_by,json=supersededBy,proto3" json:"superseded_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApprovalSuperseded) Reset() {
+	*x = ApprovalSuperseded{}
+	mi := &file_weir_gate_v1_events_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApprovalSuperseded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApprovalSuperseded) ProtoMessage() {}
+
+func (x *ApprovalSuperseded) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_events_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApprovalSuperseded.ProtoReflect.Descriptor instead.
+func (*ApprovalSuperseded) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ApprovalSuperseded) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *ApprovalSuperseded) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ApprovalSuperseded) GetSupersededBy() string {
+	if x != nil {
+		return x.SupersededBy
+	}
+	return ""
+}
+
 // GrantPut: a grant was created or replaced.
 type GrantPut struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -601,7 +997,7 @@ type GrantPut struct {
 
 func (x *GrantPut) Reset() {
 	*x = GrantPut{}
-	mi := &file_weir_gate_v1_events_proto_msgTypes[6]
+	mi := &file_weir_gate_v1_events_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -613,7 +1009,7 @@ func (x *GrantPut) String() string {
 func (*GrantPut) ProtoMessage() {}
 
 func (x *GrantPut) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_events_proto_msgTypes[6]
+	mi := &file_weir_gate_v1_events_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -626,7 +1022,7 @@ func (x *GrantPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantPut.ProtoReflect.Descriptor instead.
 func (*GrantPut) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{6}
+	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GrantPut) GetGrantId() string {
@@ -660,7 +1056,7 @@ type GrantDeleted struct {
 
 func (x *GrantDeleted) Reset() {
 	*x = GrantDeleted{}
-	mi := &file_weir_gate_v1_events_proto_msgTypes[7]
+	mi := &file_weir_gate_v1_events_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -672,7 +1068,7 @@ func (x *GrantDeleted) String() string {
 func (*GrantDeleted) ProtoMessage() {}
 
 func (x *GrantDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_events_proto_msgTypes[7]
+	mi := &file_weir_gate_v1_events_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -685,7 +1081,7 @@ func (x *GrantDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantDeleted.ProtoReflect.Descriptor instead.
 func (*GrantDeleted) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{7}
+	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GrantDeleted) GetGrantId() string {
@@ -695,11 +1091,645 @@ func (x *GrantDeleted) GetGrantId() string {
 	return ""
 }
 
+// PolicyPut: a policy was created or replaced, and is in force.
+type PolicyPut struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Policy, without its output-only fields.
+	Policy        *Policy `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyPut) Reset() {
+	*x = PolicyPut{}
+	mi := &file_weir_gate_v1_events_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyPut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyPut) ProtoMessage() {}
+
+func (x *PolicyPut) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_events_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyPut.ProtoReflect.Descriptor instead.
+func (*PolicyPut) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PolicyPut) GetPolicy() *Policy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+// PolicyDeleted: a policy is in force no more.
+type PolicyDeleted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PolicyId      string                 `protobuf:"bytes,1,opt,name=policy_id,json=policyId,proto3" json:"policy_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyDeleted) Reset() {
+	*x = PolicyDeleted{}
+	mi := &file_weir_gate_v1_events_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyDeleted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyDeleted) ProtoMessage() {}
+
+func (x *PolicyDeleted) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_events_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyDeleted.ProtoReflect.Descriptor instead.
+func (*PolicyDeleted) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *PolicyDeleted) GetPolicyId() string {
+	if x != nil {
+		return x.PolicyId
+	}
+	return ""
+}
+
+// TrustGiven: people allowed a caller to repeat what they approved.
+type TrustGiven struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	TrustId    string                 `protobuf:"bytes,1,opt,name=trust_id,json=trustId,proto3" json:"trust_id,omitempty"`
+	Subject    string                 `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
+	Session    string                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
+	Operation  string                 `protobuf:"bytes,4,opt,name=operation,proto3" json:"operation,omitempty"`
+	SpecDigest string                 `protobuf:"bytes,5,opt,name=spec_digest,json=specDigest,proto3" json:"spec_digest,omitempty"`
+	// Input_digest is empty where any input is covered.
+	InputDigest string `protobuf:"bytes,6,opt,name=input_digest,json=inputDigest,proto3" json:"input_digest,omitempty"`
+	// Terms on which it was approved; it holds while those would be asked for.
+	Terms      *Terms                 `protobuf:"bytes,7,opt,name=terms,proto3" json:"terms,omitempty"`
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	GivenBy    []string               `protobuf:"bytes,9,rep,name=given_by,json=givenBy,proto3" json:"given_by,omitempty"`
+	// Approval_id is the approval that they gave it with, at give_time.
+	ApprovalId    string                 `protobuf:"bytes,10,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	GiveTime      *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=give_time,json=giveTime,proto3" json:"give_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrustGiven) Reset() {
+	*x = TrustGiven{}
+	mi := &file_weir_gate_v1_events_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrustGiven) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrustGiven) ProtoMessage() {}
+
+func (x *TrustGiven) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_events_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrustGiven.ProtoReflect.Descriptor instead.
+func (*TrustGiven) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *TrustGiven) GetTrustId() string {
+	if x != nil {
+		return x.TrustId
+	}
+	return ""
+}
+
+func (x *TrustGiven) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *TrustGiven) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *TrustGiven) GetOperation() string {
+	if x != nil {
+		return x.Operation
+	}
+	return ""
+}
+
+func (x *TrustGiven) GetSpecDigest() string {
+	if x != nil {
+		return x.SpecDigest
+	}
+	return ""
+}
+
+func (x *TrustGiven) GetInputDigest() string {
+	if x != nil {
+		return x.InputDigest
+	}
+	return ""
+}
+
+func (x *TrustGiven) GetTerms() *Terms {
+	if x != nil {
+		return x.Terms
+	}
+	return nil
+}
+
+func (x *TrustGiven) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *TrustGiven) GetGivenBy() []string {
+	if x != nil {
+		return x.GivenBy
+	}
+	return nil
+}
+
+func (x *TrustGiven) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *TrustGiven) GetGiveTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.GiveTime
+	}
+	return nil
+}
+
+// TrustRevoked: somebody ended a trust.
+type TrustRevoked struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TrustId       string                 `protobuf:"bytes,1,opt,name=trust_id,json=trustId,proto3" json:"trust_id,omitempty"`
+	Note          string                 `protobuf:"bytes,2,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrustRevoked) Reset() {
+	*x = TrustRevoked{}
+	mi := &file_weir_gate_v1_events_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrustRevoked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrustRevoked) ProtoMessage() {}
+
+func (x *TrustRevoked) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_events_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrustRevoked.ProtoReflect.Descriptor instead.
+func (*TrustRevoked) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *TrustRevoked) GetTrustId() string {
+	if x != nil {
+		return x.TrustId
+	}
+	return ""
+}
+
+func (x *TrustRevoked) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+// TrustExpired: its time is over.
+type TrustExpired struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TrustId       string                 `protobuf:"bytes,1,opt,name=trust_id,json=trustId,proto3" json:"trust_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrustExpired) Reset() {
+	*x = TrustExpired{}
+	mi := &file_weir_gate_v1_events_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrustExpired) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrustExpired) ProtoMessage() {}
+
+func (x *TrustExpired) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_events_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrustExpired.ProtoReflect.Descriptor instead.
+func (*TrustExpired) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *TrustExpired) GetTrustId() string {
+	if x != nil {
+		return x.TrustId
+	}
+	return ""
+}
+
+// WriteAllowed: a write may run without asking anybody.
+type WriteAllowed struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Request *CheckedRequest        `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	// Reason is RULE or TRUSTED.
+	Reason         string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Rule           string `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
+	TrustId        string `protobuf:"bytes,4,opt,name=trust_id,json=trustId,proto3" json:"trust_id,omitempty"`
+	PolicyRevision uint64 `protobuf:"varint,5,opt,name=policy_revision,json=policyRevision,proto3" json:"policy_revision,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *WriteAllowed) Reset() {
+	*x = WriteAllowed{}
+	mi := &file_weir_gate_v1_events_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteAllowed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteAllowed) ProtoMessage() {}
+
+func (x *WriteAllowed) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_events_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteAllowed.ProtoReflect.Descriptor instead.
+func (*WriteAllowed) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *WriteAllowed) GetRequest() *CheckedRequest {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *WriteAllowed) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *WriteAllowed) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *WriteAllowed) GetTrustId() string {
+	if x != nil {
+		return x.TrustId
+	}
+	return ""
+}
+
+func (x *WriteAllowed) GetPolicyRevision() uint64 {
+	if x != nil {
+		return x.PolicyRevision
+	}
+	return 0
+}
+
+// CheckDenied: an operation may not run.
+type CheckDenied struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Request        *CheckedRequest        `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	Reason         string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Rule           string                 `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
+	PolicyRevision uint64                 `protobuf:"varint,4,opt,name=policy_revision,json=policyRevision,proto3" json:"policy_revision,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *CheckDenied) Reset() {
+	*x = CheckDenied{}
+	mi := &file_weir_gate_v1_events_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckDenied) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckDenied) ProtoMessage() {}
+
+func (x *CheckDenied) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_events_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckDenied.ProtoReflect.Descriptor instead.
+func (*CheckDenied) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *CheckDenied) GetRequest() *CheckedRequest {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *CheckDenied) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *CheckDenied) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *CheckDenied) GetPolicyRevision() uint64 {
+	if x != nil {
+		return x.PolicyRevision
+	}
+	return 0
+}
+
+// CheckedRequest is who wanted to run what. It holds no input.
+type CheckedRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	RequestId      string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Subject        string                 `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
+	Session        string                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
+	OnBehalfOf     []string               `protobuf:"bytes,4,rep,name=on_behalf_of,json=onBehalfOf,proto3" json:"on_behalf_of,omitempty"`
+	Confined       bool                   `protobuf:"varint,5,opt,name=confined,proto3" json:"confined,omitempty"`
+	Operation      string                 `protobuf:"bytes,6,opt,name=operation,proto3" json:"operation,omitempty"`
+	Effect         v1.Effect              `protobuf:"varint,7,opt,name=effect,proto3,enum=weir.registry.v1.Effect" json:"effect,omitempty"`
+	SpecDigest     string                 `protobuf:"bytes,8,opt,name=spec_digest,json=specDigest,proto3" json:"spec_digest,omitempty"`
+	InputDigest    string                 `protobuf:"bytes,9,opt,name=input_digest,json=inputDigest,proto3" json:"input_digest,omitempty"`
+	ConversationId string                 `protobuf:"bytes,10,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *CheckedRequest) Reset() {
+	*x = CheckedRequest{}
+	mi := &file_weir_gate_v1_events_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckedRequest) ProtoMessage() {}
+
+func (x *CheckedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_events_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckedRequest.ProtoReflect.Descriptor instead.
+func (*CheckedRequest) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *CheckedRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *CheckedRequest) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *CheckedRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *CheckedRequest) GetOnBehalfOf() []string {
+	if x != nil {
+		return x.OnBehalfOf
+	}
+	return nil
+}
+
+func (x *CheckedRequest) GetConfined() bool {
+	if x != nil {
+		return x.Confined
+	}
+	return false
+}
+
+func (x *CheckedRequest) GetOperation() string {
+	if x != nil {
+		return x.Operation
+	}
+	return ""
+}
+
+func (x *CheckedRequest) GetEffect() v1.Effect {
+	if x != nil {
+		return x.Effect
+	}
+	return v1.Effect(0)
+}
+
+func (x *CheckedRequest) GetSpecDigest() string {
+	if x != nil {
+		return x.SpecDigest
+	}
+	return ""
+}
+
+func (x *CheckedRequest) GetInputDigest() string {
+	if x != nil {
+		return x.InputDigest
+	}
+	return ""
+}
+
+func (x *CheckedRequest) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+// OperationsAnnounced: these operations exist now.
+type OperationsAnnounced struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Digest        string                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	Operations    []string               `protobuf:"bytes,2,rep,name=operations,proto3" json:"operations,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OperationsAnnounced) Reset() {
+	*x = OperationsAnnounced{}
+	mi := &file_weir_gate_v1_events_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OperationsAnnounced) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OperationsAnnounced) ProtoMessage() {}
+
+func (x *OperationsAnnounced) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_events_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OperationsAnnounced.ProtoReflect.Descriptor instead.
+func (*OperationsAnnounced) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *OperationsAnnounced) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *OperationsAnnounced) GetOperations() []string {
+	if x != nil {
+		return x.Operations
+	}
+	return nil
+}
+
 var File_weir_gate_v1_events_proto protoreflect.FileDescriptor
 
 const file_weir_gate_v1_events_proto_rawDesc = "" +
 	"\n" +
-	"\x19weir/gate/v1/events.proto\x12\fweir.gate.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a#weir/gate/v1/approval_service.proto\x1a weir/registry/v1/operation.proto\"\xab\x04\n" +
+	"\x19weir/gate/v1/events.proto\x12\fweir.gate.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a#weir/gate/v1/approval_service.proto\x1a\x19weir/gate/v1/policy.proto\x1a weir/registry/v1/operation.proto\"\xee\t\n" +
 	"\x05Event\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12P\n" +
 	"\x12approval_requested\x18\x02 \x01(\v2\x1f.weir.gate.v1.ApprovalRequestedH\x00R\x11approvalRequested\x12J\n" +
@@ -708,8 +1738,21 @@ const file_weir_gate_v1_events_proto_rawDesc = "" +
 	"\x10approval_expired\x18\x05 \x01(\v2\x1d.weir.gate.v1.ApprovalExpiredH\x00R\x0fapprovalExpired\x12P\n" +
 	"\x12approval_cancelled\x18\x06 \x01(\v2\x1f.weir.gate.v1.ApprovalCancelledH\x00R\x11approvalCancelled\x125\n" +
 	"\tgrant_put\x18\a \x01(\v2\x16.weir.gate.v1.GrantPutH\x00R\bgrantPut\x12A\n" +
-	"\rgrant_deleted\x18\b \x01(\v2\x1a.weir.gate.v1.GrantDeletedH\x00R\fgrantDeletedB\a\n" +
-	"\x05event\"\x8a\x04\n" +
+	"\rgrant_deleted\x18\b \x01(\v2\x1a.weir.gate.v1.GrantDeletedH\x00R\fgrantDeleted\x12S\n" +
+	"\x13approval_superseded\x18\t \x01(\v2 .weir.gate.v1.ApprovalSupersededH\x00R\x12approvalSuperseded\x12N\n" +
+	"\x12approval_timed_out\x18\n" +
+	" \x01(\v2\x1e.weir.gate.v1.ApprovalTimedOutH\x00R\x10approvalTimedOut\x128\n" +
+	"\n" +
+	"policy_put\x18\v \x01(\v2\x17.weir.gate.v1.PolicyPutH\x00R\tpolicyPut\x12D\n" +
+	"\x0epolicy_deleted\x18\f \x01(\v2\x1b.weir.gate.v1.PolicyDeletedH\x00R\rpolicyDeleted\x12;\n" +
+	"\vtrust_given\x18\r \x01(\v2\x18.weir.gate.v1.TrustGivenH\x00R\n" +
+	"trustGiven\x12A\n" +
+	"\rtrust_revoked\x18\x0e \x01(\v2\x1a.weir.gate.v1.TrustRevokedH\x00R\ftrustRevoked\x12A\n" +
+	"\rtrust_expired\x18\x0f \x01(\v2\x1a.weir.gate.v1.TrustExpiredH\x00R\ftrustExpired\x12A\n" +
+	"\rwrite_allowed\x18\x10 \x01(\v2\x1a.weir.gate.v1.WriteAllowedH\x00R\fwriteAllowed\x12>\n" +
+	"\fcheck_denied\x18\x11 \x01(\v2\x19.weir.gate.v1.CheckDeniedH\x00R\vcheckDenied\x12V\n" +
+	"\x14operations_announced\x18\x12 \x01(\v2!.weir.gate.v1.OperationsAnnouncedH\x00R\x13operationsAnnouncedB\a\n" +
+	"\x05event\"\xf5\x05\n" +
 	"\x11ApprovalRequested\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12\x1d\n" +
@@ -727,12 +1770,18 @@ const file_weir_gate_v1_events_proto_rawDesc = "" +
 	"\fon_behalf_of\x18\n" +
 	" \x03(\tR\n" +
 	"onBehalfOf\x12'\n" +
-	"\x0fconversation_id\x18\v \x01(\tR\x0econversationId\x12\x12\n" +
-	"\x04rule\x18\f \x01(\tR\x04rule\x12;\n" +
-	"\vexpire_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"\x0fconversation_id\x18\v \x01(\tR\x0econversationId\x124\n" +
+	"\x16target_conversation_id\x18\f \x01(\tR\x14targetConversationId\x12\x14\n" +
+	"\x05rules\x18\r \x03(\tR\x05rules\x12\x10\n" +
+	"\x03why\x18\x0e \x03(\tR\x03why\x12)\n" +
+	"\x05terms\x18\x0f \x01(\v2\x13.weir.gate.v1.TermsR\x05terms\x12(\n" +
+	"\x05flags\x18\x10 \x03(\v2\x12.weir.gate.v1.FlagR\x05flags\x12;\n" +
+	"\vexpire_time\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expireTime\x12\x1a\n" +
-	"\brefusals\x18\x0e \x01(\x05R\brefusalsB\r\n" +
-	"\v_input_json\"\xba\x01\n" +
+	"\brefusals\x18\x12 \x01(\x05R\brefusals\x12'\n" +
+	"\x0fpolicy_revision\x18\x13 \x01(\x04R\x0epolicyRevision\x12!\n" +
+	"\finput_schema\x18\x14 \x01(\tR\vinputSchemaB\r\n" +
+	"\v_input_json\"\xa6\x04\n" +
 	"\x0fApprovalDecided\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12\x1d\n" +
@@ -741,7 +1790,24 @@ const file_weir_gate_v1_events_proto_rawDesc = "" +
 	"\bdecision\x18\x03 \x01(\x0e2\x16.weir.gate.v1.DecisionR\bdecision\x12\x12\n" +
 	"\x04note\x18\x04 \x01(\tR\x04note\x12\x1f\n" +
 	"\vdecision_id\x18\x05 \x01(\tR\n" +
-	"decisionId\"R\n" +
+	"decisionId\x12\x16\n" +
+	"\x06scopes\x18\x06 \x03(\tR\x06scopes\x122\n" +
+	"\bremember\x18\a \x01(\v2\x16.weir.gate.v1.RememberR\bremember\x121\n" +
+	"\x12amended_input_json\x18\b \x01(\tH\x00R\x10amendedInputJson\x88\x01\x01\x120\n" +
+	"\x14amended_input_digest\x18\t \x01(\tR\x12amendedInputDigest\x125\n" +
+	"\aoutcome\x18\n" +
+	" \x01(\x0e2\x1b.weir.gate.v1.ApprovalStateR\aoutcome\x12;\n" +
+	"\vexpire_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\x12.\n" +
+	"\x05trust\x18\f \x01(\v2\x18.weir.gate.v1.TrustGivenR\x05trustB\x15\n" +
+	"\x13_amended_input_json\"\x8f\x01\n" +
+	"\x10ApprovalTimedOut\x12\x1f\n" +
+	"\vapproval_id\x18\x01 \x01(\tR\n" +
+	"approvalId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12;\n" +
+	"\vexpire_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\"R\n" +
 	"\x10ApprovalRedeemed\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12\x1d\n" +
@@ -756,7 +1822,13 @@ const file_weir_gate_v1_events_proto_rawDesc = "" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\"_\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\"y\n" +
+	"\x12ApprovalSuperseded\x12\x1f\n" +
+	"\vapproval_id\x18\x01 \x01(\tR\n" +
+	"approvalId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12#\n" +
+	"\rsuperseded_by\x18\x03 \x01(\tR\fsupersededBy\"_\n" +
 	"\bGrantPut\x12\x19\n" +
 	"\bgrant_id\x18\x01 \x01(\tR\agrantId\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12\x1e\n" +
@@ -764,7 +1836,64 @@ const file_weir_gate_v1_events_proto_rawDesc = "" +
 	"operations\x18\x03 \x03(\tR\n" +
 	"operations\")\n" +
 	"\fGrantDeleted\x12\x19\n" +
-	"\bgrant_id\x18\x01 \x01(\tR\agrantIdB\x19Z\x17weir/gen/gate/v1;gatev1b\x06proto3"
+	"\bgrant_id\x18\x01 \x01(\tR\agrantId\"9\n" +
+	"\tPolicyPut\x12,\n" +
+	"\x06policy\x18\x01 \x01(\v2\x14.weir.gate.v1.PolicyR\x06policy\",\n" +
+	"\rPolicyDeleted\x12\x1b\n" +
+	"\tpolicy_id\x18\x01 \x01(\tR\bpolicyId\"\x9a\x03\n" +
+	"\n" +
+	"TrustGiven\x12\x19\n" +
+	"\btrust_id\x18\x01 \x01(\tR\atrustId\x12\x18\n" +
+	"\asubject\x18\x02 \x01(\tR\asubject\x12\x18\n" +
+	"\asession\x18\x03 \x01(\tR\asession\x12\x1c\n" +
+	"\toperation\x18\x04 \x01(\tR\toperation\x12\x1f\n" +
+	"\vspec_digest\x18\x05 \x01(\tR\n" +
+	"specDigest\x12!\n" +
+	"\finput_digest\x18\x06 \x01(\tR\vinputDigest\x12)\n" +
+	"\x05terms\x18\a \x01(\v2\x13.weir.gate.v1.TermsR\x05terms\x12;\n" +
+	"\vexpire_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\x12\x19\n" +
+	"\bgiven_by\x18\t \x03(\tR\agivenBy\x12\x1f\n" +
+	"\vapproval_id\x18\n" +
+	" \x01(\tR\n" +
+	"approvalId\x127\n" +
+	"\tgive_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\bgiveTime\"=\n" +
+	"\fTrustRevoked\x12\x19\n" +
+	"\btrust_id\x18\x01 \x01(\tR\atrustId\x12\x12\n" +
+	"\x04note\x18\x02 \x01(\tR\x04note\")\n" +
+	"\fTrustExpired\x12\x19\n" +
+	"\btrust_id\x18\x01 \x01(\tR\atrustId\"\xb6\x01\n" +
+	"\fWriteAllowed\x126\n" +
+	"\arequest\x18\x01 \x01(\v2\x1c.weir.gate.v1.CheckedRequestR\arequest\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04rule\x18\x03 \x01(\tR\x04rule\x12\x19\n" +
+	"\btrust_id\x18\x04 \x01(\tR\atrustId\x12'\n" +
+	"\x0fpolicy_revision\x18\x05 \x01(\x04R\x0epolicyRevision\"\x9a\x01\n" +
+	"\vCheckDenied\x126\n" +
+	"\arequest\x18\x01 \x01(\v2\x1c.weir.gate.v1.CheckedRequestR\arequest\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04rule\x18\x03 \x01(\tR\x04rule\x12'\n" +
+	"\x0fpolicy_revision\x18\x04 \x01(\x04R\x0epolicyRevision\"\xde\x02\n" +
+	"\x0eCheckedRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x18\n" +
+	"\asubject\x18\x02 \x01(\tR\asubject\x12\x18\n" +
+	"\asession\x18\x03 \x01(\tR\asession\x12 \n" +
+	"\fon_behalf_of\x18\x04 \x03(\tR\n" +
+	"onBehalfOf\x12\x1a\n" +
+	"\bconfined\x18\x05 \x01(\bR\bconfined\x12\x1c\n" +
+	"\toperation\x18\x06 \x01(\tR\toperation\x120\n" +
+	"\x06effect\x18\a \x01(\x0e2\x18.weir.registry.v1.EffectR\x06effect\x12\x1f\n" +
+	"\vspec_digest\x18\b \x01(\tR\n" +
+	"specDigest\x12!\n" +
+	"\finput_digest\x18\t \x01(\tR\vinputDigest\x12'\n" +
+	"\x0fconversation_id\x18\n" +
+	" \x01(\tR\x0econversationId\"M\n" +
+	"\x13OperationsAnnounced\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1e\n" +
+	"\n" +
+	"operations\x18\x02 \x03(\tR\n" +
+	"operationsB\x19Z\x17weir/gen/gate/v1;gatev1b\x06proto3"
 
 var (
 	file_weir_gate_v1_events_proto_rawDescOnce sync.Once
@@ -778,36 +1907,76 @@ func file_weir_gate_v1_events_proto_rawDescGZIP() []byte {
 	return file_weir_gate_v1_events_proto_rawDescData
 }
 
-var file_weir_gate_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_weir_gate_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_weir_gate_v1_events_proto_goTypes = []any{
 	(*Event)(nil),                 // 0: weir.gate.v1.Event
 	(*ApprovalRequested)(nil),     // 1: weir.gate.v1.ApprovalRequested
 	(*ApprovalDecided)(nil),       // 2: weir.gate.v1.ApprovalDecided
-	(*ApprovalRedeemed)(nil),      // 3: weir.gate.v1.ApprovalRedeemed
-	(*ApprovalExpired)(nil),       // 4: weir.gate.v1.ApprovalExpired
-	(*ApprovalCancelled)(nil),     // 5: weir.gate.v1.ApprovalCancelled
-	(*GrantPut)(nil),              // 6: weir.gate.v1.GrantPut
-	(*GrantDeleted)(nil),          // 7: weir.gate.v1.GrantDeleted
-	(v1.Effect)(0),                // 8: weir.registry.v1.Effect
-	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
-	(Decision)(0),                 // 10: weir.gate.v1.Decision
+	(*ApprovalTimedOut)(nil),      // 3: weir.gate.v1.ApprovalTimedOut
+	(*ApprovalRedeemed)(nil),      // 4: weir.gate.v1.ApprovalRedeemed
+	(*ApprovalExpired)(nil),       // 5: weir.gate.v1.ApprovalExpired
+	(*ApprovalCancelled)(nil),     // 6: weir.gate.v1.ApprovalCancelled
+	(*ApprovalSuperseded)(nil),    // 7: weir.gate.v1.ApprovalSuperseded
+	(*GrantPut)(nil),              // 8: weir.gate.v1.GrantPut
+	(*GrantDeleted)(nil),          // 9: weir.gate.v1.GrantDeleted
+	(*PolicyPut)(nil),             // 10: weir.gate.v1.PolicyPut
+	(*PolicyDeleted)(nil),         // 11: weir.gate.v1.PolicyDeleted
+	(*TrustGiven)(nil),            // 12: weir.gate.v1.TrustGiven
+	(*TrustRevoked)(nil),          // 13: weir.gate.v1.TrustRevoked
+	(*TrustExpired)(nil),          // 14: weir.gate.v1.TrustExpired
+	(*WriteAllowed)(nil),          // 15: weir.gate.v1.WriteAllowed
+	(*CheckDenied)(nil),           // 16: weir.gate.v1.CheckDenied
+	(*CheckedRequest)(nil),        // 17: weir.gate.v1.CheckedRequest
+	(*OperationsAnnounced)(nil),   // 18: weir.gate.v1.OperationsAnnounced
+	(v1.Effect)(0),                // 19: weir.registry.v1.Effect
+	(*Terms)(nil),                 // 20: weir.gate.v1.Terms
+	(*Flag)(nil),                  // 21: weir.gate.v1.Flag
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
+	(Decision)(0),                 // 23: weir.gate.v1.Decision
+	(*Remember)(nil),              // 24: weir.gate.v1.Remember
+	(ApprovalState)(0),            // 25: weir.gate.v1.ApprovalState
+	(*Policy)(nil),                // 26: weir.gate.v1.Policy
 }
 var file_weir_gate_v1_events_proto_depIdxs = []int32{
 	1,  // 0: weir.gate.v1.Event.approval_requested:type_name -> weir.gate.v1.ApprovalRequested
 	2,  // 1: weir.gate.v1.Event.approval_decided:type_name -> weir.gate.v1.ApprovalDecided
-	3,  // 2: weir.gate.v1.Event.approval_redeemed:type_name -> weir.gate.v1.ApprovalRedeemed
-	4,  // 3: weir.gate.v1.Event.approval_expired:type_name -> weir.gate.v1.ApprovalExpired
-	5,  // 4: weir.gate.v1.Event.approval_cancelled:type_name -> weir.gate.v1.ApprovalCancelled
-	6,  // 5: weir.gate.v1.Event.grant_put:type_name -> weir.gate.v1.GrantPut
-	7,  // 6: weir.gate.v1.Event.grant_deleted:type_name -> weir.gate.v1.GrantDeleted
-	8,  // 7: weir.gate.v1.ApprovalRequested.effect:type_name -> weir.registry.v1.Effect
-	9,  // 8: weir.gate.v1.ApprovalRequested.expire_time:type_name -> google.protobuf.Timestamp
-	10, // 9: weir.gate.v1.ApprovalDecided.decision:type_name -> weir.gate.v1.Decision
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	4,  // 2: weir.gate.v1.Event.approval_redeemed:type_name -> weir.gate.v1.ApprovalRedeemed
+	5,  // 3: weir.gate.v1.Event.approval_expired:type_name -> weir.gate.v1.ApprovalExpired
+	6,  // 4: weir.gate.v1.Event.approval_cancelled:type_name -> weir.gate.v1.ApprovalCancelled
+	8,  // 5: weir.gate.v1.Event.grant_put:type_name -> weir.gate.v1.GrantPut
+	9,  // 6: weir.gate.v1.Event.grant_deleted:type_name -> weir.gate.v1.GrantDeleted
+	7,  // 7: weir.gate.v1.Event.approval_superseded:type_name -> weir.gate.v1.ApprovalSuperseded
+	3,  // 8: weir.gate.v1.Event.approval_timed_out:type_name -> weir.gate.v1.ApprovalTimedOut
+	10, // 9: weir.gate.v1.Event.policy_put:type_name -> weir.gate.v1.PolicyPut
+	11, // 10: weir.gate.v1.Event.policy_deleted:type_name -> weir.gate.v1.PolicyDeleted
+	12, // 11: weir.gate.v1.Event.trust_given:type_name -> weir.gate.v1.TrustGiven
+	13, // 12: weir.gate.v1.Event.trust_revoked:type_name -> weir.gate.v1.TrustRevoked
+	14, // 13: weir.gate.v1.Event.trust_expired:type_name -> weir.gate.v1.TrustExpired
+	15, // 14: weir.gate.v1.Event.write_allowed:type_name -> weir.gate.v1.WriteAllowed
+	16, // 15: weir.gate.v1.Event.check_denied:type_name -> weir.gate.v1.CheckDenied
+	18, // 16: weir.gate.v1.Event.operations_announced:type_name -> weir.gate.v1.OperationsAnnounced
+	19, // 17: weir.gate.v1.ApprovalRequested.effect:type_name -> weir.registry.v1.Effect
+	20, // 18: weir.gate.v1.ApprovalRequested.terms:type_name -> weir.gate.v1.Terms
+	21, // 19: weir.gate.v1.ApprovalRequested.flags:type_name -> weir.gate.v1.Flag
+	22, // 20: weir.gate.v1.ApprovalRequested.expire_time:type_name -> google.protobuf.Timestamp
+	23, // 21: weir.gate.v1.ApprovalDecided.decision:type_name -> weir.gate.v1.Decision
+	24, // 22: weir.gate.v1.ApprovalDecided.remember:type_name -> weir.gate.v1.Remember
+	25, // 23: weir.gate.v1.ApprovalDecided.outcome:type_name -> weir.gate.v1.ApprovalState
+	22, // 24: weir.gate.v1.ApprovalDecided.expire_time:type_name -> google.protobuf.Timestamp
+	12, // 25: weir.gate.v1.ApprovalDecided.trust:type_name -> weir.gate.v1.TrustGiven
+	22, // 26: weir.gate.v1.ApprovalTimedOut.expire_time:type_name -> google.protobuf.Timestamp
+	26, // 27: weir.gate.v1.PolicyPut.policy:type_name -> weir.gate.v1.Policy
+	20, // 28: weir.gate.v1.TrustGiven.terms:type_name -> weir.gate.v1.Terms
+	22, // 29: weir.gate.v1.TrustGiven.expire_time:type_name -> google.protobuf.Timestamp
+	22, // 30: weir.gate.v1.TrustGiven.give_time:type_name -> google.protobuf.Timestamp
+	17, // 31: weir.gate.v1.WriteAllowed.request:type_name -> weir.gate.v1.CheckedRequest
+	17, // 32: weir.gate.v1.CheckDenied.request:type_name -> weir.gate.v1.CheckedRequest
+	19, // 33: weir.gate.v1.CheckedRequest.effect:type_name -> weir.registry.v1.Effect
+	34, // [34:34] is the sub-list for method output_type
+	34, // [34:34] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_weir_gate_v1_events_proto_init() }
@@ -816,6 +1985,7 @@ func file_weir_gate_v1_events_proto_init() {
 		return
 	}
 	file_weir_gate_v1_approval_service_proto_init()
+	file_weir_gate_v1_policy_proto_init()
 	file_weir_gate_v1_events_proto_msgTypes[0].OneofWrappers = []any{
 		(*Event_ApprovalRequested)(nil),
 		(*Event_ApprovalDecided)(nil),
@@ -824,15 +1994,26 @@ func file_weir_gate_v1_events_proto_init() {
 		(*Event_ApprovalCancelled)(nil),
 		(*Event_GrantPut)(nil),
 		(*Event_GrantDeleted)(nil),
+		(*Event_ApprovalSuperseded)(nil),
+		(*Event_ApprovalTimedOut)(nil),
+		(*Event_PolicyPut)(nil),
+		(*Event_PolicyDeleted)(nil),
+		(*Event_TrustGiven)(nil),
+		(*Event_TrustRevoked)(nil),
+		(*Event_TrustExpired)(nil),
+		(*Event_WriteAllowed)(nil),
+		(*Event_CheckDenied)(nil),
+		(*Event_OperationsAnnounced)(nil),
 	}
 	file_weir_gate_v1_events_proto_msgTypes[1].OneofWrappers = []any{}
+	file_weir_gate_v1_events_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_gate_v1_events_proto_rawDesc), len(file_weir_gate_v1_events_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -10,6 +10,7 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -24,60 +25,6 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Verdict is the gate's answer to a check.
-type Verdict int32
-
-const (
-	Verdict_VERDICT_UNSPECIFIED Verdict = 0
-	Verdict_VERDICT_ALLOW       Verdict = 1
-	// A person was asked: wait for the approval, then redeem it.
-	Verdict_VERDICT_ASK  Verdict = 2
-	Verdict_VERDICT_DENY Verdict = 3
-)
-
-// Enum value maps for Verdict.
-var (
-	Verdict_name = map[int32]string{
-		0: "VERDICT_UNSPECIFIED",
-		1: "VERDICT_ALLOW",
-		2: "VERDICT_ASK",
-		3: "VERDICT_DENY",
-	}
-	Verdict_value = map[string]int32{
-		"VERDICT_UNSPECIFIED": 0,
-		"VERDICT_ALLOW":       1,
-		"VERDICT_ASK":         2,
-		"VERDICT_DENY":        3,
-	}
-)
-
-func (x Verdict) Enum() *Verdict {
-	p := new(Verdict)
-	*p = x
-	return p
-}
-
-func (x Verdict) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (Verdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_weir_gate_v1_gate_service_proto_enumTypes[0].Descriptor()
-}
-
-func (Verdict) Type() protoreflect.EnumType {
-	return &file_weir_gate_v1_gate_service_proto_enumTypes[0]
-}
-
-func (x Verdict) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use Verdict.Descriptor instead.
-func (Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{0}
-}
-
 type CheckRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Request_id names what wants to run: the registry's invocation id. A retry
@@ -90,7 +37,7 @@ type CheckRequest struct {
 	// Spec_digest is the SHA-256 of the operation's definition, lower-case hex.
 	SpecDigest string `protobuf:"bytes,4,opt,name=spec_digest,json=specDigest,proto3" json:"spec_digest,omitempty"`
 	// Input_json is the fully rendered input in strict JSON, secrets redacted;
-	// this is what an approver is shown. Absent when there is no input.
+	// this is what predicates and an approver see. Absent when there is no input.
 	InputJson *string `protobuf:"bytes,5,opt,name=input_json,json=inputJson,proto3,oneof" json:"input_json,omitempty"`
 	// Input_digest is the SHA-256 over the canonical bytes of the input before
 	// redaction, lower-case hex; over no bytes when there is none.
@@ -101,8 +48,11 @@ type CheckRequest struct {
 	// it acts on one. An agent is refused an operation aimed at the conversation
 	// it is itself running in.
 	TargetConversationId string `protobuf:"bytes,8,opt,name=target_conversation_id,json=targetConversationId,proto3" json:"target_conversation_id,omitempty"`
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// Input_schema is the JSON Schema of the input, against which an approver's
+	// amendment is validated. Without it nobody can amend. At most 64 KiB.
+	InputSchema   string `protobuf:"bytes,9,opt,name=input_schema,json=inputSchema,proto3" json:"input_schema,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CheckRequest) Reset() {
@@ -191,16 +141,31 @@ func (x *CheckRequest) GetTargetConversationId() string {
 	return ""
 }
 
+func (x *CheckRequest) GetInputSchema() string {
+	if x != nil {
+		return x.InputSchema
+	}
+	return ""
+}
+
 type CheckResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Verdict Verdict                `protobuf:"varint,1,opt,name=verdict,proto3,enum=weir.gate.v1.Verdict" json:"verdict,omitempty"`
-	// Reason is why: READ_ALLOWED, WRITE_ASKS, NOT_GRANTED, SELF_TARGET,
-	// AGENT_ADMIN, CONFINED or ASK_LIMIT.
+	// Reason is why: RULE, READ_ALLOWED, WRITE_ASKS, TRUSTED, NOT_GRANTED,
+	// SELF_TARGET, AGENT_ADMIN, CONFINED or ASK_LIMIT.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Rule that decided, as `policy/rule`, where the reason is RULE.
+	Rule string `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
+	// Policy_revision is the newest change of the tenant's grants and policies
+	// that the answer rests on.
+	PolicyRevision uint64 `protobuf:"varint,4,opt,name=policy_revision,json=policyRevision,proto3" json:"policy_revision,omitempty"`
 	// Approval_id is set when the verdict is ASK.
-	ApprovalId string `protobuf:"bytes,3,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
-	// Expire_time is when the approval expires if nobody decides.
-	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	ApprovalId string `protobuf:"bytes,5,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	// Expire_time is when the approval expires if nobody decides; unset where it
+	// waits.
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	// Trust_id is the trust that allowed it, where the reason is TRUSTED.
+	TrustId       string `protobuf:"bytes,7,opt,name=trust_id,json=trustId,proto3" json:"trust_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -249,6 +214,20 @@ func (x *CheckResponse) GetReason() string {
 	return ""
 }
 
+func (x *CheckResponse) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *CheckResponse) GetPolicyRevision() uint64 {
+	if x != nil {
+		return x.PolicyRevision
+	}
+	return 0
+}
+
 func (x *CheckResponse) GetApprovalId() string {
 	if x != nil {
 		return x.ApprovalId
@@ -263,6 +242,248 @@ func (x *CheckResponse) GetExpireTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *CheckResponse) GetTrustId() string {
+	if x != nil {
+		return x.TrustId
+	}
+	return ""
+}
+
+type CheckBatchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Checks        []*CheckRequest        `protobuf:"bytes,1,rep,name=checks,proto3" json:"checks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckBatchRequest) Reset() {
+	*x = CheckBatchRequest{}
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckBatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckBatchRequest) ProtoMessage() {}
+
+func (x *CheckBatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckBatchRequest.ProtoReflect.Descriptor instead.
+func (*CheckBatchRequest) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *CheckBatchRequest) GetChecks() []*CheckRequest {
+	if x != nil {
+		return x.Checks
+	}
+	return nil
+}
+
+type CheckBatchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Results are in the order of the checks.
+	Results       []*CheckResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckBatchResponse) Reset() {
+	*x = CheckBatchResponse{}
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckBatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckBatchResponse) ProtoMessage() {}
+
+func (x *CheckBatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckBatchResponse.ProtoReflect.Descriptor instead.
+func (*CheckBatchResponse) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CheckBatchResponse) GetResults() []*CheckResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+// CheckResult is how one check of a batch came out.
+type CheckResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Result:
+	//
+	//	*CheckResult_Answer
+	//	*CheckResult_Failure
+	Result        isCheckResult_Result `protobuf_oneof:"result"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckResult) Reset() {
+	*x = CheckResult{}
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckResult) ProtoMessage() {}
+
+func (x *CheckResult) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
+func (*CheckResult) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *CheckResult) GetResult() isCheckResult_Result {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *CheckResult) GetAnswer() *CheckResponse {
+	if x != nil {
+		if x, ok := x.Result.(*CheckResult_Answer); ok {
+			return x.Answer
+		}
+	}
+	return nil
+}
+
+func (x *CheckResult) GetFailure() *Failure {
+	if x != nil {
+		if x, ok := x.Result.(*CheckResult_Failure); ok {
+			return x.Failure
+		}
+	}
+	return nil
+}
+
+type isCheckResult_Result interface {
+	isCheckResult_Result()
+}
+
+type CheckResult_Answer struct {
+	Answer *CheckResponse `protobuf:"bytes,1,opt,name=answer,proto3,oneof"`
+}
+
+type CheckResult_Failure struct {
+	Failure *Failure `protobuf:"bytes,2,opt,name=failure,proto3,oneof"`
+}
+
+func (*CheckResult_Answer) isCheckResult_Result() {}
+
+func (*CheckResult_Failure) isCheckResult_Result() {}
+
+// Failure is the error of one part of a batch.
+type Failure struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Reason is one of weir's error reasons.
+	Reason  string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// Retry_after is set where trying again later helps.
+	RetryAfter    *durationpb.Duration `protobuf:"bytes,3,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Failure) Reset() {
+	*x = Failure{}
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Failure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Failure) ProtoMessage() {}
+
+func (x *Failure) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Failure.ProtoReflect.Descriptor instead.
+func (*Failure) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Failure) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Failure) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Failure) GetRetryAfter() *durationpb.Duration {
+	if x != nil {
+		return x.RetryAfter
+	}
+	return nil
+}
+
 type MatchGrantsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Operations are at most 1,000 names, resolved or not.
@@ -273,7 +494,7 @@ type MatchGrantsRequest struct {
 
 func (x *MatchGrantsRequest) Reset() {
 	*x = MatchGrantsRequest{}
-	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[2]
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -285,7 +506,7 @@ func (x *MatchGrantsRequest) String() string {
 func (*MatchGrantsRequest) ProtoMessage() {}
 
 func (x *MatchGrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[2]
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -298,7 +519,7 @@ func (x *MatchGrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatchGrantsRequest.ProtoReflect.Descriptor instead.
 func (*MatchGrantsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{2}
+	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *MatchGrantsRequest) GetOperations() []string {
@@ -318,7 +539,7 @@ type MatchGrantsResponse struct {
 
 func (x *MatchGrantsResponse) Reset() {
 	*x = MatchGrantsResponse{}
-	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[3]
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -330,7 +551,7 @@ func (x *MatchGrantsResponse) String() string {
 func (*MatchGrantsResponse) ProtoMessage() {}
 
 func (x *MatchGrantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[3]
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -343,7 +564,7 @@ func (x *MatchGrantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatchGrantsResponse.ProtoReflect.Descriptor instead.
 func (*MatchGrantsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{3}
+	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *MatchGrantsResponse) GetGranted() []string {
@@ -357,9 +578,10 @@ type RedeemRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ApprovalId string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
 	// Request_id names what will run: the registry's invocation id.
-	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	Operation     string `protobuf:"bytes,3,opt,name=operation,proto3" json:"operation,omitempty"`
-	SpecDigest    string `protobuf:"bytes,4,opt,name=spec_digest,json=specDigest,proto3" json:"spec_digest,omitempty"`
+	RequestId  string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Operation  string `protobuf:"bytes,3,opt,name=operation,proto3" json:"operation,omitempty"`
+	SpecDigest string `protobuf:"bytes,4,opt,name=spec_digest,json=specDigest,proto3" json:"spec_digest,omitempty"`
+	// Input_digest is that of the input that was asked for, amended or not.
 	InputDigest   string `protobuf:"bytes,5,opt,name=input_digest,json=inputDigest,proto3" json:"input_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -367,7 +589,7 @@ type RedeemRequest struct {
 
 func (x *RedeemRequest) Reset() {
 	*x = RedeemRequest{}
-	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[4]
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -379,7 +601,7 @@ func (x *RedeemRequest) String() string {
 func (*RedeemRequest) ProtoMessage() {}
 
 func (x *RedeemRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[4]
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -392,7 +614,7 @@ func (x *RedeemRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedeemRequest.ProtoReflect.Descriptor instead.
 func (*RedeemRequest) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{4}
+	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RedeemRequest) GetApprovalId() string {
@@ -431,15 +653,20 @@ func (x *RedeemRequest) GetInputDigest() string {
 }
 
 type RedeemResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	RedeemTime    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=redeem_time,json=redeemTime,proto3" json:"redeem_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	RedeemTime *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=redeem_time,json=redeemTime,proto3" json:"redeem_time,omitempty"`
+	// Amended_input_json is set where an approver amended the input: this is what
+	// may run, instead of what was asked for. In canonical JSON.
+	AmendedInputJson *string `protobuf:"bytes,2,opt,name=amended_input_json,json=amendedInputJson,proto3,oneof" json:"amended_input_json,omitempty"`
+	// Amended_input_digest is the SHA-256 of it, lower-case hex.
+	AmendedInputDigest string `protobuf:"bytes,3,opt,name=amended_input_digest,json=amendedInputDigest,proto3" json:"amended_input_digest,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *RedeemResponse) Reset() {
 	*x = RedeemResponse{}
-	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[5]
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -451,7 +678,7 @@ func (x *RedeemResponse) String() string {
 func (*RedeemResponse) ProtoMessage() {}
 
 func (x *RedeemResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[5]
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -464,7 +691,7 @@ func (x *RedeemResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedeemResponse.ProtoReflect.Descriptor instead.
 func (*RedeemResponse) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{5}
+	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RedeemResponse) GetRedeemTime() *timestamppb.Timestamp {
@@ -474,11 +701,115 @@ func (x *RedeemResponse) GetRedeemTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *RedeemResponse) GetAmendedInputJson() string {
+	if x != nil && x.AmendedInputJson != nil {
+		return *x.AmendedInputJson
+	}
+	return ""
+}
+
+func (x *RedeemResponse) GetAmendedInputDigest() string {
+	if x != nil {
+		return x.AmendedInputDigest
+	}
+	return ""
+}
+
+type AnnounceOperationsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Digest names the catalogue; announcing the same one again changes nothing.
+	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	// Operations are at most 20,000 names.
+	Operations    []string `protobuf:"bytes,2,rep,name=operations,proto3" json:"operations,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnnounceOperationsRequest) Reset() {
+	*x = AnnounceOperationsRequest{}
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnnounceOperationsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnnounceOperationsRequest) ProtoMessage() {}
+
+func (x *AnnounceOperationsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnnounceOperationsRequest.ProtoReflect.Descriptor instead.
+func (*AnnounceOperationsRequest) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *AnnounceOperationsRequest) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *AnnounceOperationsRequest) GetOperations() []string {
+	if x != nil {
+		return x.Operations
+	}
+	return nil
+}
+
+type AnnounceOperationsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnnounceOperationsResponse) Reset() {
+	*x = AnnounceOperationsResponse{}
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnnounceOperationsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnnounceOperationsResponse) ProtoMessage() {}
+
+func (x *AnnounceOperationsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnnounceOperationsResponse.ProtoReflect.Descriptor instead.
+func (*AnnounceOperationsResponse) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{11}
+}
+
 var File_weir_gate_v1_gate_service_proto protoreflect.FileDescriptor
 
 const file_weir_gate_v1_gate_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1fweir/gate/v1/gate_service.proto\x12\fweir.gate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a weir/registry/v1/operation.proto\"\xd2\x04\n" +
+	"\x1fweir/gate/v1/gate_service.proto\x12\fweir.gate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19weir/gate/v1/policy.proto\x1a weir/registry/v1/operation.proto\"\x80\x05\n" +
 	"\fCheckRequest\x12G\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\trequestId\x12T\n" +
@@ -490,15 +821,33 @@ const file_weir_gate_v1_gate_service_proto_rawDesc = "" +
 	"input_json\x18\x05 \x01(\tB\t\xbaH\x06r\x04(\x80\x80 H\x00R\tinputJson\x88\x01\x01\x128\n" +
 	"\finput_digest\x18\x06 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\vinputDigest\x12T\n" +
 	"\x0fconversation_id\x18\a \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\x12a\n" +
-	"\x16target_conversation_id\x18\b \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x14targetConversationIdB\r\n" +
-	"\v_input_json\"\xb6\x01\n" +
+	"\x16target_conversation_id\x18\b \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x14targetConversationId\x12,\n" +
+	"\finput_schema\x18\t \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\vinputSchemaB\r\n" +
+	"\v_input_json\"\x8e\x02\n" +
 	"\rCheckResponse\x12/\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x15.weir.gate.v1.VerdictR\averdict\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1f\n" +
-	"\vapproval_id\x18\x03 \x01(\tR\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04rule\x18\x03 \x01(\tR\x04rule\x12'\n" +
+	"\x0fpolicy_revision\x18\x04 \x01(\x04R\x0epolicyRevision\x12\x1f\n" +
+	"\vapproval_id\x18\x05 \x01(\tR\n" +
 	"approvalId\x12;\n" +
-	"\vexpire_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"expireTime\"F\n" +
+	"\vexpire_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\x12\x19\n" +
+	"\btrust_id\x18\a \x01(\tR\atrustId\"S\n" +
+	"\x11CheckBatchRequest\x12>\n" +
+	"\x06checks\x18\x01 \x03(\v2\x1a.weir.gate.v1.CheckRequestB\n" +
+	"\xbaH\a\x92\x01\x04\b\x01\x10dR\x06checks\"I\n" +
+	"\x12CheckBatchResponse\x123\n" +
+	"\aresults\x18\x01 \x03(\v2\x19.weir.gate.v1.CheckResultR\aresults\"\x81\x01\n" +
+	"\vCheckResult\x125\n" +
+	"\x06answer\x18\x01 \x01(\v2\x1b.weir.gate.v1.CheckResponseH\x00R\x06answer\x121\n" +
+	"\afailure\x18\x02 \x01(\v2\x15.weir.gate.v1.FailureH\x00R\afailureB\b\n" +
+	"\x06result\"w\n" +
+	"\aFailure\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12:\n" +
+	"\vretry_after\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"retryAfter\"F\n" +
 	"\x12MatchGrantsRequest\x120\n" +
 	"\n" +
 	"operations\x18\x01 \x03(\tB\x10\xbaH\r\x92\x01\n" +
@@ -514,19 +863,26 @@ const file_weir_gate_v1_gate_service_proto_rawDesc = "" +
 	"\toperation\x18\x03 \x01(\tB6\xbaH3r1\x18\xc8\x012,^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)+$R\toperation\x126\n" +
 	"\vspec_digest\x18\x04 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\n" +
 	"specDigest\x128\n" +
-	"\finput_digest\x18\x05 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\vinputDigest\"M\n" +
+	"\finput_digest\x18\x05 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\vinputDigest\"\xc9\x01\n" +
 	"\x0eRedeemResponse\x12;\n" +
 	"\vredeem_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"redeemTime*X\n" +
-	"\aVerdict\x12\x17\n" +
-	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x11\n" +
-	"\rVERDICT_ALLOW\x10\x01\x12\x0f\n" +
-	"\vVERDICT_ASK\x10\x02\x12\x10\n" +
-	"\fVERDICT_DENY\x10\x032\xe8\x01\n" +
+	"redeemTime\x121\n" +
+	"\x12amended_input_json\x18\x02 \x01(\tH\x00R\x10amendedInputJson\x88\x01\x01\x120\n" +
+	"\x14amended_input_digest\x18\x03 \x01(\tR\x12amendedInputDigestB\x15\n" +
+	"\x13_amended_input_json\"\xab\x01\n" +
+	"\x19AnnounceOperationsRequest\x12-\n" +
+	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x12_\n" +
+	"\n" +
+	"operations\x18\x02 \x03(\tB?\xbaH<\x92\x019\x10\xa0\x9c\x01\"3r1\x18\xc8\x012,^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)+$R\n" +
+	"operations\"\x1c\n" +
+	"\x1aAnnounceOperationsResponse2\xa2\x03\n" +
 	"\vGateService\x12@\n" +
-	"\x05Check\x12\x1a.weir.gate.v1.CheckRequest\x1a\x1b.weir.gate.v1.CheckResponse\x12R\n" +
+	"\x05Check\x12\x1a.weir.gate.v1.CheckRequest\x1a\x1b.weir.gate.v1.CheckResponse\x12O\n" +
+	"\n" +
+	"CheckBatch\x12\x1f.weir.gate.v1.CheckBatchRequest\x1a .weir.gate.v1.CheckBatchResponse\x12R\n" +
 	"\vMatchGrants\x12 .weir.gate.v1.MatchGrantsRequest\x1a!.weir.gate.v1.MatchGrantsResponse\x12C\n" +
-	"\x06Redeem\x12\x1b.weir.gate.v1.RedeemRequest\x1a\x1c.weir.gate.v1.RedeemResponseB\x19Z\x17weir/gen/gate/v1;gatev1b\x06proto3"
+	"\x06Redeem\x12\x1b.weir.gate.v1.RedeemRequest\x1a\x1c.weir.gate.v1.RedeemResponse\x12g\n" +
+	"\x12AnnounceOperations\x12'.weir.gate.v1.AnnounceOperationsRequest\x1a(.weir.gate.v1.AnnounceOperationsResponseB\x19Z\x17weir/gen/gate/v1;gatev1b\x06proto3"
 
 var (
 	file_weir_gate_v1_gate_service_proto_rawDescOnce sync.Once
@@ -540,35 +896,50 @@ func file_weir_gate_v1_gate_service_proto_rawDescGZIP() []byte {
 	return file_weir_gate_v1_gate_service_proto_rawDescData
 }
 
-var file_weir_gate_v1_gate_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_gate_v1_gate_service_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_weir_gate_v1_gate_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_weir_gate_v1_gate_service_proto_goTypes = []any{
-	(Verdict)(0),                  // 0: weir.gate.v1.Verdict
-	(*CheckRequest)(nil),          // 1: weir.gate.v1.CheckRequest
-	(*CheckResponse)(nil),         // 2: weir.gate.v1.CheckResponse
-	(*MatchGrantsRequest)(nil),    // 3: weir.gate.v1.MatchGrantsRequest
-	(*MatchGrantsResponse)(nil),   // 4: weir.gate.v1.MatchGrantsResponse
-	(*RedeemRequest)(nil),         // 5: weir.gate.v1.RedeemRequest
-	(*RedeemResponse)(nil),        // 6: weir.gate.v1.RedeemResponse
-	(v1.Effect)(0),                // 7: weir.registry.v1.Effect
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
+	(*CheckRequest)(nil),               // 0: weir.gate.v1.CheckRequest
+	(*CheckResponse)(nil),              // 1: weir.gate.v1.CheckResponse
+	(*CheckBatchRequest)(nil),          // 2: weir.gate.v1.CheckBatchRequest
+	(*CheckBatchResponse)(nil),         // 3: weir.gate.v1.CheckBatchResponse
+	(*CheckResult)(nil),                // 4: weir.gate.v1.CheckResult
+	(*Failure)(nil),                    // 5: weir.gate.v1.Failure
+	(*MatchGrantsRequest)(nil),         // 6: weir.gate.v1.MatchGrantsRequest
+	(*MatchGrantsResponse)(nil),        // 7: weir.gate.v1.MatchGrantsResponse
+	(*RedeemRequest)(nil),              // 8: weir.gate.v1.RedeemRequest
+	(*RedeemResponse)(nil),             // 9: weir.gate.v1.RedeemResponse
+	(*AnnounceOperationsRequest)(nil),  // 10: weir.gate.v1.AnnounceOperationsRequest
+	(*AnnounceOperationsResponse)(nil), // 11: weir.gate.v1.AnnounceOperationsResponse
+	(v1.Effect)(0),                     // 12: weir.registry.v1.Effect
+	(Verdict)(0),                       // 13: weir.gate.v1.Verdict
+	(*timestamppb.Timestamp)(nil),      // 14: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 15: google.protobuf.Duration
 }
 var file_weir_gate_v1_gate_service_proto_depIdxs = []int32{
-	7, // 0: weir.gate.v1.CheckRequest.effect:type_name -> weir.registry.v1.Effect
-	0, // 1: weir.gate.v1.CheckResponse.verdict:type_name -> weir.gate.v1.Verdict
-	8, // 2: weir.gate.v1.CheckResponse.expire_time:type_name -> google.protobuf.Timestamp
-	8, // 3: weir.gate.v1.RedeemResponse.redeem_time:type_name -> google.protobuf.Timestamp
-	1, // 4: weir.gate.v1.GateService.Check:input_type -> weir.gate.v1.CheckRequest
-	3, // 5: weir.gate.v1.GateService.MatchGrants:input_type -> weir.gate.v1.MatchGrantsRequest
-	5, // 6: weir.gate.v1.GateService.Redeem:input_type -> weir.gate.v1.RedeemRequest
-	2, // 7: weir.gate.v1.GateService.Check:output_type -> weir.gate.v1.CheckResponse
-	4, // 8: weir.gate.v1.GateService.MatchGrants:output_type -> weir.gate.v1.MatchGrantsResponse
-	6, // 9: weir.gate.v1.GateService.Redeem:output_type -> weir.gate.v1.RedeemResponse
-	7, // [7:10] is the sub-list for method output_type
-	4, // [4:7] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	12, // 0: weir.gate.v1.CheckRequest.effect:type_name -> weir.registry.v1.Effect
+	13, // 1: weir.gate.v1.CheckResponse.verdict:type_name -> weir.gate.v1.Verdict
+	14, // 2: weir.gate.v1.CheckResponse.expire_time:type_name -> google.protobuf.Timestamp
+	0,  // 3: weir.gate.v1.CheckBatchRequest.checks:type_name -> weir.gate.v1.CheckRequest
+	4,  // 4: weir.gate.v1.CheckBatchResponse.results:type_name -> weir.gate.v1.CheckResult
+	1,  // 5: weir.gate.v1.CheckResult.answer:type_name -> weir.gate.v1.CheckResponse
+	5,  // 6: weir.gate.v1.CheckResult.failure:type_name -> weir.gate.v1.Failure
+	15, // 7: weir.gate.v1.Failure.retry_after:type_name -> google.protobuf.Duration
+	14, // 8: weir.gate.v1.RedeemResponse.redeem_time:type_name -> google.protobuf.Timestamp
+	0,  // 9: weir.gate.v1.GateService.Check:input_type -> weir.gate.v1.CheckRequest
+	2,  // 10: weir.gate.v1.GateService.CheckBatch:input_type -> weir.gate.v1.CheckBatchRequest
+	6,  // 11: weir.gate.v1.GateService.MatchGrants:input_type -> weir.gate.v1.MatchGrantsRequest
+	8,  // 12: weir.gate.v1.GateService.Redeem:input_type -> weir.gate.v1.RedeemRequest
+	10, // 13: weir.gate.v1.GateService.AnnounceOperations:input_type -> weir.gate.v1.AnnounceOperationsRequest
+	1,  // 14: weir.gate.v1.GateService.Check:output_type -> weir.gate.v1.CheckResponse
+	3,  // 15: weir.gate.v1.GateService.CheckBatch:output_type -> weir.gate.v1.CheckBatchResponse
+	7,  // 16: weir.gate.v1.GateService.MatchGrants:output_type -> weir.gate.v1.MatchGrantsResponse
+	9,  // 17: weir.gate.v1.GateService.Redeem:output_type -> weir.gate.v1.RedeemResponse
+	11, // 18: weir.gate.v1.GateService.AnnounceOperations:output_type -> weir.gate.v1.AnnounceOperationsResponse
+	14, // [14:19] is the sub-list for method output_type
+	9,  // [9:14] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_weir_gate_v1_gate_service_proto_init() }
@@ -576,20 +947,25 @@ func file_weir_gate_v1_gate_service_proto_init() {
 	if File_weir_gate_v1_gate_service_proto != nil {
 		return
 	}
+	file_weir_gate_v1_policy_proto_init()
 	file_weir_gate_v1_gate_service_proto_msgTypes[0].OneofWrappers = []any{}
+	file_weir_gate_v1_gate_service_proto_msgTypes[4].OneofWrappers = []any{
+		(*CheckResult_Answer)(nil),
+		(*CheckResult_Failure)(nil),
+	}
+	file_weir_gate_v1_gate_service_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_gate_v1_gate_service_proto_rawDesc), len(file_weir_gate_v1_gate_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   6,
+			NumEnums:      0,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_weir_gate_v1_gate_service_proto_goTypes,
 		DependencyIndexes: file_weir_gate_v1_gate_service_proto_depIdxs,
-		EnumInfos:         file_weir_gate_v1_gate_service_proto_enumTypes,
 		MessageInfos:      file_weir_gate_v1_gate_service_proto_msgTypes,
 	}.Build()
 	File_weir_gate_v1_gate_service_proto = out.File

@@ -19,9 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	GateService_Check_FullMethodName       = "/weir.gate.v1.GateService/Check"
-	GateService_MatchGrants_FullMethodName = "/weir.gate.v1.GateService/MatchGrants"
-	GateService_Redeem_FullMethodName      = "/weir.gate.v1.GateService/Redeem"
+	GateService_Check_FullMethodName              = "/weir.gate.v1.GateService/Check"
+	GateService_CheckBatch_FullMethodName         = "/weir.gate.v1.GateService/CheckBatch"
+	GateService_MatchGrants_FullMethodName        = "/weir.gate.v1.GateService/MatchGrants"
+	GateService_Redeem_FullMethodName             = "/weir.gate.v1.GateService/Redeem"
+	GateService_AnnounceOperations_FullMethodName = "/weir.gate.v1.GateService/AnnounceOperations"
 )
 
 // GateServiceClient is the client API for GateService service.
@@ -35,19 +37,32 @@ type GateServiceClient interface {
 	// Check decides whether the caller may run one operation with one input.
 	// Where a person must be asked, the answer names the approval; the same
 	// caller, session, operation and digests while that is pending give the
-	// same approval.
+	// same approval. A denial and an allowed write are recorded.
+	//
+	// Errors: RATE_LIMITED, with when to try again, for a write that would be
+	// allowed but for a budget; POLICY_UNREADABLE while grants and policies
+	// can't be read; INDEX_REBUILDING and HOT_UNAVAILABLE while budgets can't
+	// be counted. Nothing is allowed then.
 	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*CheckResponse, error)
+	// CheckBatch is up to 100 checks of one caller, answered in order. Each
+	// counts by itself: one that is refused says nothing of the others.
+	CheckBatch(ctx context.Context, in *CheckBatchRequest, opts ...grpc.CallOption) (*CheckBatchResponse, error)
 	// MatchGrants says which of the named operations the caller holds a grant for.
 	// To a caller, the others do not exist.
 	MatchGrants(ctx context.Context, in *MatchGrantsRequest, opts ...grpc.CallOption) (*MatchGrantsResponse, error)
 	// Redeem uses an approved approval, once. It checks the caller's grant, the
-	// expiry, the operation and both digests at that moment. The same
-	// request_id again converges on the first answer.
+	// policies' denials, the expiry, the operation and both digests at that
+	// moment. The same request_id again converges on the first answer.
 	//
 	// Errors: APPROVAL_NOT_FOUND, APPROVAL_PENDING, APPROVAL_DENIED,
-	// APPROVAL_EXPIRED, APPROVAL_CANCELLED, APPROVAL_REDEEMED (by another
-	// request), DIGEST_MISMATCH, NOT_GRANTED.
+	// APPROVAL_EXPIRED, APPROVAL_CANCELLED, APPROVAL_SUPERSEDED,
+	// APPROVAL_REDEEMED (by another request), DIGEST_MISMATCH, NOT_GRANTED,
+	// POLICY_DENIED.
 	Redeem(ctx context.Context, in *RedeemRequest, opts ...grpc.CallOption) (*RedeemResponse, error)
+	// AnnounceOperations tells which operations exist, so that a pattern that
+	// matches none can be reported when it is saved. It decides nothing. The
+	// last announcement counts.
+	AnnounceOperations(ctx context.Context, in *AnnounceOperationsRequest, opts ...grpc.CallOption) (*AnnounceOperationsResponse, error)
 }
 
 type gateServiceClient struct {
@@ -62,6 +77,16 @@ func (c *gateServiceClient) Check(ctx context.Context, in *CheckRequest, opts ..
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CheckResponse)
 	err := c.cc.Invoke(ctx, GateService_Check_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *gateServiceClient) CheckBatch(ctx context.Context, in *CheckBatchRequest, opts ...grpc.CallOption) (*CheckBatchResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckBatchResponse)
+	err := c.cc.Invoke(ctx, GateService_CheckBatch_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +113,16 @@ func (c *gateServiceClient) Redeem(ctx context.Context, in *RedeemRequest, opts 
 	return out, nil
 }
 
+func (c *gateServiceClient) AnnounceOperations(ctx context.Context, in *AnnounceOperationsRequest, opts ...grpc.CallOption) (*AnnounceOperationsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AnnounceOperationsResponse)
+	err := c.cc.Invoke(ctx, GateService_AnnounceOperations_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // GateServiceServer is the server API for GateService service.
 // All implementations must embed UnimplementedGateServiceServer
 // for forward compatibility.
@@ -99,19 +134,32 @@ type GateServiceServer interface {
 	// Check decides whether the caller may run one operation with one input.
 	// Where a person must be asked, the answer names the approval; the same
 	// caller, session, operation and digests while that is pending give the
-	// same approval.
+	// same approval. A denial and an allowed write are recorded.
+	//
+	// Errors: RATE_LIMITED, with when to try again, for a write that would be
+	// allowed but for a budget; POLICY_UNREADABLE while grants and policies
+	// can't be read; INDEX_REBUILDING and HOT_UNAVAILABLE while budgets can't
+	// be counted. Nothing is allowed then.
 	Check(context.Context, *CheckRequest) (*CheckResponse, error)
+	// CheckBatch is up to 100 checks of one caller, answered in order. Each
+	// counts by itself: one that is refused says nothing of the others.
+	CheckBatch(context.Context, *CheckBatchRequest) (*CheckBatchResponse, error)
 	// MatchGrants says which of the named operations the caller holds a grant for.
 	// To a caller, the others do not exist.
 	MatchGrants(context.Context, *MatchGrantsRequest) (*MatchGrantsResponse, error)
 	// Redeem uses an approved approval, once. It checks the caller's grant, the
-	// expiry, the operation and both digests at that moment. The same
-	// request_id again converges on the first answer.
+	// policies' denials, the expiry, the operation and both digests at that
+	// moment. The same request_id again converges on the first answer.
 	//
 	// Errors: APPROVAL_NOT_FOUND, APPROVAL_PENDING, APPROVAL_DENIED,
-	// APPROVAL_EXPIRED, APPROVAL_CANCELLED, APPROVAL_REDEEMED (by another
-	// request), DIGEST_MISMATCH, NOT_GRANTED.
+	// APPROVAL_EXPIRED, APPROVAL_CANCELLED, APPROVAL_SUPERSEDED,
+	// APPROVAL_REDEEMED (by another request), DIGEST_MISMATCH, NOT_GRANTED,
+	// POLICY_DENIED.
 	Redeem(context.Context, *RedeemRequest) (*RedeemResponse, error)
+	// AnnounceOperations tells which operations exist, so that a pattern that
+	// matches none can be reported when it is saved. It decides nothing. The
+	// last announcement counts.
+	AnnounceOperations(context.Context, *AnnounceOperationsRequest) (*AnnounceOperationsResponse, error)
 	mustEmbedUnimplementedGateServiceServer()
 }
 
@@ -125,11 +173,17 @@ type UnimplementedGateServiceServer struct{}
 func (UnimplementedGateServiceServer) Check(context.Context, *CheckRequest) (*CheckResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Check not implemented")
 }
+func (UnimplementedGateServiceServer) CheckBatch(context.Context, *CheckBatchRequest) (*CheckBatchResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CheckBatch not implemented")
+}
 func (UnimplementedGateServiceServer) MatchGrants(context.Context, *MatchGrantsRequest) (*MatchGrantsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method MatchGrants not implemented")
 }
 func (UnimplementedGateServiceServer) Redeem(context.Context, *RedeemRequest) (*RedeemResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Redeem not implemented")
+}
+func (UnimplementedGateServiceServer) AnnounceOperations(context.Context, *AnnounceOperationsRequest) (*AnnounceOperationsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AnnounceOperations not implemented")
 }
 func (UnimplementedGateServiceServer) mustEmbedUnimplementedGateServiceServer() {}
 func (UnimplementedGateServiceServer) testEmbeddedByValue()                     {}
@@ -170,6 +224,24 @@ func _GateService_Check_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _GateService_CheckBatch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckBatchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GateServiceServer).CheckBatch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: GateService_CheckBatch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GateServiceServer).CheckBatch(ctx, req.(*CheckBatchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _GateService_MatchGrants_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(MatchGrantsRequest)
 	if err := dec(in); err != nil {
@@ -206,6 +278,24 @@ func _GateService_Redeem_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _GateService_AnnounceOperations_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AnnounceOperationsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GateServiceServer).AnnounceOperations(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: GateService_AnnounceOperations_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GateServiceServer).AnnounceOperations(ctx, req.(*AnnounceOperationsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // GateService_ServiceDesc is the grpc.ServiceDesc for GateService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -218,12 +308,20 @@ var GateService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _GateService_Check_Handler,
 		},
 		{
+			MethodName: "CheckBatch",
+			Handler:    _GateService_CheckBatch_Handler,
+		},
+		{
 			MethodName: "MatchGrants",
 			Handler:    _GateService_MatchGrants_Handler,
 		},
 		{
 			MethodName: "Redeem",
 			Handler:    _GateService_Redeem_Handler,
+		},
+		{
+			MethodName: "AnnounceOperations",
+			Handler:    _GateService_AnnounceOperations_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

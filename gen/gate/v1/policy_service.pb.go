@@ -14,6 +14,7 @@ import (
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+	v1 "weir/gen/registry/v1"
 )
 
 const (
@@ -23,91 +24,77 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Grant lets a subject ask for the operations that its patterns match.
-// Without one the answer is no, whatever else is configured.
-type Grant struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	GrantId string                 `protobuf:"bytes,1,opt,name=grant_id,json=grantId,proto3" json:"grant_id,omitempty"`
-	// Subject is the whole subject, such as `agent:alice`.
-	Subject string `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
-	// Operations are 1 to 100 patterns over operation names. Segments split at
-	// `/`; `*` stands for characters within one segment; a last segment `**` for
-	// one or more whole segments. All else is literal and case-sensitive; 256
-	// characters each.
-	Operations    []string               `protobuf:"bytes,3,rep,name=operations,proto3" json:"operations,omitempty"`
-	UpdateTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
+// Predicate is how a rule's predicate came out.
+type Predicate int32
 
-func (x *Grant) Reset() {
-	*x = Grant{}
-	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[0]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
+const (
+	Predicate_PREDICATE_UNSPECIFIED Predicate = 0
+	// The rule has none.
+	Predicate_PREDICATE_NONE  Predicate = 1
+	Predicate_PREDICATE_TRUE  Predicate = 2
+	Predicate_PREDICATE_FALSE Predicate = 3
+	// It failed: a match for DENY and ASK, none for ALLOW.
+	Predicate_PREDICATE_ERROR Predicate = 4
+)
 
-func (x *Grant) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Grant) ProtoMessage() {}
-
-func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[0]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
+// Enum value maps for Predicate.
+var (
+	Predicate_name = map[int32]string{
+		0: "PREDICATE_UNSPECIFIED",
+		1: "PREDICATE_NONE",
+		2: "PREDICATE_TRUE",
+		3: "PREDICATE_FALSE",
+		4: "PREDICATE_ERROR",
 	}
-	return mi.MessageOf(x)
+	Predicate_value = map[string]int32{
+		"PREDICATE_UNSPECIFIED": 0,
+		"PREDICATE_NONE":        1,
+		"PREDICATE_TRUE":        2,
+		"PREDICATE_FALSE":       3,
+		"PREDICATE_ERROR":       4,
+	}
+)
+
+func (x Predicate) Enum() *Predicate {
+	p := new(Predicate)
+	*p = x
+	return p
 }
 
-// Deprecated: Use Grant.ProtoReflect.Descriptor instead.
-func (*Grant) Descriptor() ([]byte, []int) {
+func (x Predicate) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Predicate) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_gate_v1_policy_service_proto_enumTypes[0].Descriptor()
+}
+
+func (Predicate) Type() protoreflect.EnumType {
+	return &file_weir_gate_v1_policy_service_proto_enumTypes[0]
+}
+
+func (x Predicate) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Predicate.Descriptor instead.
+func (Predicate) EnumDescriptor() ([]byte, []int) {
 	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *Grant) GetGrantId() string {
-	if x != nil {
-		return x.GrantId
-	}
-	return ""
-}
-
-func (x *Grant) GetSubject() string {
-	if x != nil {
-		return x.Subject
-	}
-	return ""
-}
-
-func (x *Grant) GetOperations() []string {
-	if x != nil {
-		return x.Operations
-	}
-	return nil
-}
-
-func (x *Grant) GetUpdateTime() *timestamppb.Timestamp {
-	if x != nil {
-		return x.UpdateTime
-	}
-	return nil
-}
-
 type PutGrantRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Grant         *Grant                 `protobuf:"bytes,1,opt,name=grant,proto3" json:"grant,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Grant *Grant                 `protobuf:"bytes,1,opt,name=grant,proto3" json:"grant,omitempty"`
+	// Expected_revision, if set, is the revision that this replaces, 0 for none.
+	// Another one is STATE_CONFLICT.
+	ExpectedRevision *uint64 `protobuf:"varint,2,opt,name=expected_revision,json=expectedRevision,proto3,oneof" json:"expected_revision,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *PutGrantRequest) Reset() {
 	*x = PutGrantRequest{}
-	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[1]
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -119,7 +106,7 @@ func (x *PutGrantRequest) String() string {
 func (*PutGrantRequest) ProtoMessage() {}
 
 func (x *PutGrantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[1]
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -132,7 +119,7 @@ func (x *PutGrantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutGrantRequest.ProtoReflect.Descriptor instead.
 func (*PutGrantRequest) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{1}
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *PutGrantRequest) GetGrant() *Grant {
@@ -142,16 +129,26 @@ func (x *PutGrantRequest) GetGrant() *Grant {
 	return nil
 }
 
+func (x *PutGrantRequest) GetExpectedRevision() uint64 {
+	if x != nil && x.ExpectedRevision != nil {
+		return *x.ExpectedRevision
+	}
+	return 0
+}
+
 type PutGrantResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Grant         *Grant                 `protobuf:"bytes,1,opt,name=grant,proto3" json:"grant,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Grant *Grant                 `protobuf:"bytes,1,opt,name=grant,proto3" json:"grant,omitempty"`
+	// Unmatched_operations are those patterns that match no operation that is
+	// known now. They are kept all the same: an operation may come later.
+	UnmatchedOperations []string `protobuf:"bytes,2,rep,name=unmatched_operations,json=unmatchedOperations,proto3" json:"unmatched_operations,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *PutGrantResponse) Reset() {
 	*x = PutGrantResponse{}
-	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[2]
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -163,7 +160,7 @@ func (x *PutGrantResponse) String() string {
 func (*PutGrantResponse) ProtoMessage() {}
 
 func (x *PutGrantResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[2]
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -176,12 +173,19 @@ func (x *PutGrantResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutGrantResponse.ProtoReflect.Descriptor instead.
 func (*PutGrantResponse) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{2}
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *PutGrantResponse) GetGrant() *Grant {
 	if x != nil {
 		return x.Grant
+	}
+	return nil
+}
+
+func (x *PutGrantResponse) GetUnmatchedOperations() []string {
+	if x != nil {
+		return x.UnmatchedOperations
 	}
 	return nil
 }
@@ -195,7 +199,7 @@ type GetGrantRequest struct {
 
 func (x *GetGrantRequest) Reset() {
 	*x = GetGrantRequest{}
-	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[3]
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -207,7 +211,7 @@ func (x *GetGrantRequest) String() string {
 func (*GetGrantRequest) ProtoMessage() {}
 
 func (x *GetGrantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[3]
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -220,7 +224,7 @@ func (x *GetGrantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGrantRequest.ProtoReflect.Descriptor instead.
 func (*GetGrantRequest) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{3}
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *GetGrantRequest) GetGrantId() string {
@@ -239,7 +243,7 @@ type GetGrantResponse struct {
 
 func (x *GetGrantResponse) Reset() {
 	*x = GetGrantResponse{}
-	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[4]
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -251,7 +255,7 @@ func (x *GetGrantResponse) String() string {
 func (*GetGrantResponse) ProtoMessage() {}
 
 func (x *GetGrantResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[4]
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -264,7 +268,7 @@ func (x *GetGrantResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGrantResponse.ProtoReflect.Descriptor instead.
 func (*GetGrantResponse) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{4}
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetGrantResponse) GetGrant() *Grant {
@@ -285,7 +289,7 @@ type ListGrantsRequest struct {
 
 func (x *ListGrantsRequest) Reset() {
 	*x = ListGrantsRequest{}
-	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[5]
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -297,7 +301,7 @@ func (x *ListGrantsRequest) String() string {
 func (*ListGrantsRequest) ProtoMessage() {}
 
 func (x *ListGrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[5]
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -310,7 +314,7 @@ func (x *ListGrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGrantsRequest.ProtoReflect.Descriptor instead.
 func (*ListGrantsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{5}
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ListGrantsRequest) GetPageSize() int32 {
@@ -338,7 +342,7 @@ type ListGrantsResponse struct {
 
 func (x *ListGrantsResponse) Reset() {
 	*x = ListGrantsResponse{}
-	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[6]
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -350,7 +354,7 @@ func (x *ListGrantsResponse) String() string {
 func (*ListGrantsResponse) ProtoMessage() {}
 
 func (x *ListGrantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[6]
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -363,7 +367,7 @@ func (x *ListGrantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGrantsResponse.ProtoReflect.Descriptor instead.
 func (*ListGrantsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{6}
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListGrantsResponse) GetGrants() []*Grant {
@@ -381,15 +385,17 @@ func (x *ListGrantsResponse) GetNextPageToken() string {
 }
 
 type DeleteGrantRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	GrantId       string                 `protobuf:"bytes,1,opt,name=grant_id,json=grantId,proto3" json:"grant_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	GrantId string                 `protobuf:"bytes,1,opt,name=grant_id,json=grantId,proto3" json:"grant_id,omitempty"`
+	// Expected_revision, if set, is the revision that is deleted.
+	ExpectedRevision *uint64 `protobuf:"varint,2,opt,name=expected_revision,json=expectedRevision,proto3,oneof" json:"expected_revision,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *DeleteGrantRequest) Reset() {
 	*x = DeleteGrantRequest{}
-	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[7]
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -401,7 +407,7 @@ func (x *DeleteGrantRequest) String() string {
 func (*DeleteGrantRequest) ProtoMessage() {}
 
 func (x *DeleteGrantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[7]
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -414,7 +420,7 @@ func (x *DeleteGrantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGrantRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGrantRequest) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{7}
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *DeleteGrantRequest) GetGrantId() string {
@@ -422,6 +428,13 @@ func (x *DeleteGrantRequest) GetGrantId() string {
 		return x.GrantId
 	}
 	return ""
+}
+
+func (x *DeleteGrantRequest) GetExpectedRevision() uint64 {
+	if x != nil && x.ExpectedRevision != nil {
+		return *x.ExpectedRevision
+	}
+	return 0
 }
 
 type DeleteGrantResponse struct {
@@ -432,7 +445,7 @@ type DeleteGrantResponse struct {
 
 func (x *DeleteGrantResponse) Reset() {
 	*x = DeleteGrantResponse{}
-	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[8]
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -444,7 +457,7 @@ func (x *DeleteGrantResponse) String() string {
 func (*DeleteGrantResponse) ProtoMessage() {}
 
 func (x *DeleteGrantResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[8]
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -457,26 +470,1473 @@ func (x *DeleteGrantResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGrantResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGrantResponse) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{7}
+}
+
+type PutPolicyRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Policy *Policy                `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Expected_revision, if set, is the revision that this replaces, 0 for none.
+	// Another one is STATE_CONFLICT.
+	ExpectedRevision *uint64 `protobuf:"varint,2,opt,name=expected_revision,json=expectedRevision,proto3,oneof" json:"expected_revision,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *PutPolicyRequest) Reset() {
+	*x = PutPolicyRequest{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutPolicyRequest) ProtoMessage() {}
+
+func (x *PutPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutPolicyRequest.ProtoReflect.Descriptor instead.
+func (*PutPolicyRequest) Descriptor() ([]byte, []int) {
 	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *PutPolicyRequest) GetPolicy() *Policy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+func (x *PutPolicyRequest) GetExpectedRevision() uint64 {
+	if x != nil && x.ExpectedRevision != nil {
+		return *x.ExpectedRevision
+	}
+	return 0
+}
+
+type PutPolicyResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Policy *Policy                `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Findings are warnings; errors refuse the policy.
+	Findings      []*Finding `protobuf:"bytes,2,rep,name=findings,proto3" json:"findings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutPolicyResponse) Reset() {
+	*x = PutPolicyResponse{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutPolicyResponse) ProtoMessage() {}
+
+func (x *PutPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutPolicyResponse.ProtoReflect.Descriptor instead.
+func (*PutPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PutPolicyResponse) GetPolicy() *Policy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+func (x *PutPolicyResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+type GetPolicyRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	PolicyId string                 `protobuf:"bytes,1,opt,name=policy_id,json=policyId,proto3" json:"policy_id,omitempty"`
+	// Revision to give, also of a policy that is deleted; the newest if 0.
+	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetPolicyRequest) Reset() {
+	*x = GetPolicyRequest{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetPolicyRequest) ProtoMessage() {}
+
+func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
+func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *GetPolicyRequest) GetPolicyId() string {
+	if x != nil {
+		return x.PolicyId
+	}
+	return ""
+}
+
+func (x *GetPolicyRequest) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+type GetPolicyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        *Policy                `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetPolicyResponse) Reset() {
+	*x = GetPolicyResponse{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetPolicyResponse) ProtoMessage() {}
+
+func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
+func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *GetPolicyResponse) GetPolicy() *Policy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+type ListPoliciesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Page_size is at most 100; 20 if unset. Policies are large.
+	PageSize      int32  `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPoliciesRequest) Reset() {
+	*x = ListPoliciesRequest{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPoliciesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPoliciesRequest) ProtoMessage() {}
+
+func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPoliciesRequest.ProtoReflect.Descriptor instead.
+func (*ListPoliciesRequest) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ListPoliciesRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListPoliciesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListPoliciesResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Policies []*Policy              `protobuf:"bytes,1,rep,name=policies,proto3" json:"policies,omitempty"`
+	// Next_page_token is empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPoliciesResponse) Reset() {
+	*x = ListPoliciesResponse{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPoliciesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPoliciesResponse) ProtoMessage() {}
+
+func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPoliciesResponse.ProtoReflect.Descriptor instead.
+func (*ListPoliciesResponse) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ListPoliciesResponse) GetPolicies() []*Policy {
+	if x != nil {
+		return x.Policies
+	}
+	return nil
+}
+
+func (x *ListPoliciesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type ListPolicyRevisionsRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	PolicyId string                 `protobuf:"bytes,1,opt,name=policy_id,json=policyId,proto3" json:"policy_id,omitempty"`
+	// Page_size is at most 1,000; 100 if unset.
+	PageSize      int32  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPolicyRevisionsRequest) Reset() {
+	*x = ListPolicyRevisionsRequest{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPolicyRevisionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPolicyRevisionsRequest) ProtoMessage() {}
+
+func (x *ListPolicyRevisionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPolicyRevisionsRequest.ProtoReflect.Descriptor instead.
+func (*ListPolicyRevisionsRequest) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ListPolicyRevisionsRequest) GetPolicyId() string {
+	if x != nil {
+		return x.PolicyId
+	}
+	return ""
+}
+
+func (x *ListPolicyRevisionsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListPolicyRevisionsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListPolicyRevisionsResponse struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Revisions []*PolicyRevision      `protobuf:"bytes,1,rep,name=revisions,proto3" json:"revisions,omitempty"`
+	// Next_page_token is empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPolicyRevisionsResponse) Reset() {
+	*x = ListPolicyRevisionsResponse{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPolicyRevisionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPolicyRevisionsResponse) ProtoMessage() {}
+
+func (x *ListPolicyRevisionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPolicyRevisionsResponse.ProtoReflect.Descriptor instead.
+func (*ListPolicyRevisionsResponse) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ListPolicyRevisionsResponse) GetRevisions() []*PolicyRevision {
+	if x != nil {
+		return x.Revisions
+	}
+	return nil
+}
+
+func (x *ListPolicyRevisionsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// PolicyRevision is one change of a policy.
+type PolicyRevision struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Revision is what GetPolicy takes.
+	Revision   uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
+	Updater    string                 `protobuf:"bytes,3,opt,name=updater,proto3" json:"updater,omitempty"`
+	// Deleted says that this change took the policy out of force.
+	Deleted       bool  `protobuf:"varint,4,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	Rules         int32 `protobuf:"varint,5,opt,name=rules,proto3" json:"rules,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyRevision) Reset() {
+	*x = PolicyRevision{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyRevision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyRevision) ProtoMessage() {}
+
+func (x *PolicyRevision) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyRevision.ProtoReflect.Descriptor instead.
+func (*PolicyRevision) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *PolicyRevision) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *PolicyRevision) GetUpdateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdateTime
+	}
+	return nil
+}
+
+func (x *PolicyRevision) GetUpdater() string {
+	if x != nil {
+		return x.Updater
+	}
+	return ""
+}
+
+func (x *PolicyRevision) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
+func (x *PolicyRevision) GetRules() int32 {
+	if x != nil {
+		return x.Rules
+	}
+	return 0
+}
+
+type DeletePolicyRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	PolicyId string                 `protobuf:"bytes,1,opt,name=policy_id,json=policyId,proto3" json:"policy_id,omitempty"`
+	// Expected_revision, if set, is the revision that is deleted.
+	ExpectedRevision *uint64 `protobuf:"varint,2,opt,name=expected_revision,json=expectedRevision,proto3,oneof" json:"expected_revision,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *DeletePolicyRequest) Reset() {
+	*x = DeletePolicyRequest{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePolicyRequest) ProtoMessage() {}
+
+func (x *DeletePolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePolicyRequest.ProtoReflect.Descriptor instead.
+func (*DeletePolicyRequest) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *DeletePolicyRequest) GetPolicyId() string {
+	if x != nil {
+		return x.PolicyId
+	}
+	return ""
+}
+
+func (x *DeletePolicyRequest) GetExpectedRevision() uint64 {
+	if x != nil && x.ExpectedRevision != nil {
+		return *x.ExpectedRevision
+	}
+	return 0
+}
+
+type DeletePolicyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePolicyResponse) Reset() {
+	*x = DeletePolicyResponse{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePolicyResponse) ProtoMessage() {}
+
+func (x *DeletePolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePolicyResponse.ProtoReflect.Descriptor instead.
+func (*DeletePolicyResponse) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{18}
+}
+
+type VerifyPolicyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Subject:
+	//
+	//	*VerifyPolicyRequest_Policy
+	//	*VerifyPolicyRequest_PolicyId
+	Subject       isVerifyPolicyRequest_Subject `protobuf_oneof:"subject"`
+	Revision      uint64                        `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyPolicyRequest) Reset() {
+	*x = VerifyPolicyRequest{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyPolicyRequest) ProtoMessage() {}
+
+func (x *VerifyPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyPolicyRequest.ProtoReflect.Descriptor instead.
+func (*VerifyPolicyRequest) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *VerifyPolicyRequest) GetSubject() isVerifyPolicyRequest_Subject {
+	if x != nil {
+		return x.Subject
+	}
+	return nil
+}
+
+func (x *VerifyPolicyRequest) GetPolicy() *Policy {
+	if x != nil {
+		if x, ok := x.Subject.(*VerifyPolicyRequest_Policy); ok {
+			return x.Policy
+		}
+	}
+	return nil
+}
+
+func (x *VerifyPolicyRequest) GetPolicyId() string {
+	if x != nil {
+		if x, ok := x.Subject.(*VerifyPolicyRequest_PolicyId); ok {
+			return x.PolicyId
+		}
+	}
+	return ""
+}
+
+func (x *VerifyPolicyRequest) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+type isVerifyPolicyRequest_Subject interface {
+	isVerifyPolicyRequest_Subject()
+}
+
+type VerifyPolicyRequest_Policy struct {
+	// Policy is one that need not be stored.
+	Policy *Policy `protobuf:"bytes,1,opt,name=policy,proto3,oneof"`
+}
+
+type VerifyPolicyRequest_PolicyId struct {
+	// Policy_id verifies what is stored: one revision, or all if revision is 0.
+	PolicyId string `protobuf:"bytes,2,opt,name=policy_id,json=policyId,proto3,oneof"`
+}
+
+func (*VerifyPolicyRequest_Policy) isVerifyPolicyRequest_Subject() {}
+
+func (*VerifyPolicyRequest_PolicyId) isVerifyPolicyRequest_Subject() {}
+
+type VerifyPolicyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Findings are at most 1,000, errors first.
+	Findings []*Finding `protobuf:"bytes,1,rep,name=findings,proto3" json:"findings,omitempty"`
+	// Verified is how many revisions were looked at.
+	Verified      int32 `protobuf:"varint,2,opt,name=verified,proto3" json:"verified,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyPolicyResponse) Reset() {
+	*x = VerifyPolicyResponse{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyPolicyResponse) ProtoMessage() {}
+
+func (x *VerifyPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyPolicyResponse.ProtoReflect.Descriptor instead.
+func (*VerifyPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *VerifyPolicyResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+func (x *VerifyPolicyResponse) GetVerified() int32 {
+	if x != nil {
+		return x.Verified
+	}
+	return 0
+}
+
+// Caller is whom a dry run is about.
+type Caller struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Subject  string                 `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"`
+	Session  string                 `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
+	Confined bool                   `protobuf:"varint,3,opt,name=confined,proto3" json:"confined,omitempty"`
+	// On_behalf_of are the subjects that it acts for, the nearest first.
+	OnBehalfOf    []string `protobuf:"bytes,4,rep,name=on_behalf_of,json=onBehalfOf,proto3" json:"on_behalf_of,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Caller) Reset() {
+	*x = Caller{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Caller) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Caller) ProtoMessage() {}
+
+func (x *Caller) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Caller.ProtoReflect.Descriptor instead.
+func (*Caller) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Caller) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *Caller) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *Caller) GetConfined() bool {
+	if x != nil {
+		return x.Confined
+	}
+	return false
+}
+
+func (x *Caller) GetOnBehalfOf() []string {
+	if x != nil {
+		return x.OnBehalfOf
+	}
+	return nil
+}
+
+// DryRun is a check that changes nothing.
+type DryRun struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Caller    *Caller                `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	Operation string                 `protobuf:"bytes,2,opt,name=operation,proto3" json:"operation,omitempty"`
+	// Effect of the operation; unspecified counts as WRITE.
+	Effect v1.Effect `protobuf:"varint,3,opt,name=effect,proto3,enum=weir.registry.v1.Effect" json:"effect,omitempty"`
+	// Input_json is what predicates see. Strict JSON, at most 512 KiB.
+	InputJson            *string `protobuf:"bytes,4,opt,name=input_json,json=inputJson,proto3,oneof" json:"input_json,omitempty"`
+	ConversationId       string  `protobuf:"bytes,5,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	TargetConversationId string  `protobuf:"bytes,6,opt,name=target_conversation_id,json=targetConversationId,proto3" json:"target_conversation_id,omitempty"`
+	// Now is what predicates see as `now`; the present if unset.
+	Now           *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=now,proto3" json:"now,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DryRun) Reset() {
+	*x = DryRun{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DryRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DryRun) ProtoMessage() {}
+
+func (x *DryRun) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DryRun.ProtoReflect.Descriptor instead.
+func (*DryRun) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *DryRun) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+func (x *DryRun) GetOperation() string {
+	if x != nil {
+		return x.Operation
+	}
+	return ""
+}
+
+func (x *DryRun) GetEffect() v1.Effect {
+	if x != nil {
+		return x.Effect
+	}
+	return v1.Effect(0)
+}
+
+func (x *DryRun) GetInputJson() string {
+	if x != nil && x.InputJson != nil {
+		return *x.InputJson
+	}
+	return ""
+}
+
+func (x *DryRun) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *DryRun) GetTargetConversationId() string {
+	if x != nil {
+		return x.TargetConversationId
+	}
+	return ""
+}
+
+func (x *DryRun) GetNow() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Now
+	}
+	return nil
+}
+
+type ExplainCheckRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Check *DryRun                `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"`
+	// Revision to decide by: what was in force when this was the newest event
+	// of the tenant's grants and policies. What is in force now if 0.
+	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainCheckRequest) Reset() {
+	*x = ExplainCheckRequest{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainCheckRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainCheckRequest) ProtoMessage() {}
+
+func (x *ExplainCheckRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainCheckRequest.ProtoReflect.Descriptor instead.
+func (*ExplainCheckRequest) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ExplainCheckRequest) GetCheck() *DryRun {
+	if x != nil {
+		return x.Check
+	}
+	return nil
+}
+
+func (x *ExplainCheckRequest) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+type ExplainCheckResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Verdict Verdict                `protobuf:"varint,1,opt,name=verdict,proto3,enum=weir.gate.v1.Verdict" json:"verdict,omitempty"`
+	Reason  string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Rule that decided, as `policy/rule`; empty where none did.
+	Rule string `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
+	// Matches are all rules whose pattern and effects match, of every layer.
+	Matches []*RuleMatch `protobuf:"bytes,4,rep,name=matches,proto3" json:"matches,omitempty"`
+	// Grant_ids are the grants that match; none is NOT_GRANTED.
+	GrantIds []string `protobuf:"bytes,5,rep,name=grant_ids,json=grantIds,proto3" json:"grant_ids,omitempty"`
+	// Revision that was decided by.
+	PolicyRevision uint64 `protobuf:"varint,6,opt,name=policy_revision,json=policyRevision,proto3" json:"policy_revision,omitempty"`
+	// Terms on which a person would be asked, where the verdict is ASK.
+	Terms         *Terms `protobuf:"bytes,7,opt,name=terms,proto3" json:"terms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainCheckResponse) Reset() {
+	*x = ExplainCheckResponse{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainCheckResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainCheckResponse) ProtoMessage() {}
+
+func (x *ExplainCheckResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainCheckResponse.ProtoReflect.Descriptor instead.
+func (*ExplainCheckResponse) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ExplainCheckResponse) GetVerdict() Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return Verdict_VERDICT_UNSPECIFIED
+}
+
+func (x *ExplainCheckResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ExplainCheckResponse) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *ExplainCheckResponse) GetMatches() []*RuleMatch {
+	if x != nil {
+		return x.Matches
+	}
+	return nil
+}
+
+func (x *ExplainCheckResponse) GetGrantIds() []string {
+	if x != nil {
+		return x.GrantIds
+	}
+	return nil
+}
+
+func (x *ExplainCheckResponse) GetPolicyRevision() uint64 {
+	if x != nil {
+		return x.PolicyRevision
+	}
+	return 0
+}
+
+func (x *ExplainCheckResponse) GetTerms() *Terms {
+	if x != nil {
+		return x.Terms
+	}
+	return nil
+}
+
+// RuleMatch is a rule whose pattern and effects match.
+type RuleMatch struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	PolicyId  string                 `protobuf:"bytes,1,opt,name=policy_id,json=policyId,proto3" json:"policy_id,omitempty"`
+	RuleId    string                 `protobuf:"bytes,2,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
+	Layer     Layer                  `protobuf:"varint,3,opt,name=layer,proto3,enum=weir.gate.v1.Layer" json:"layer,omitempty"`
+	Target    string                 `protobuf:"bytes,4,opt,name=target,proto3" json:"target,omitempty"`
+	Verdict   Verdict                `protobuf:"varint,5,opt,name=verdict,proto3,enum=weir.gate.v1.Verdict" json:"verdict,omitempty"`
+	Predicate Predicate              `protobuf:"varint,6,opt,name=predicate,proto3,enum=weir.gate.v1.Predicate" json:"predicate,omitempty"`
+	// Predicate_error says why the predicate could not be evaluated.
+	PredicateError string `protobuf:"bytes,7,opt,name=predicate_error,json=predicateError,proto3" json:"predicate_error,omitempty"`
+	// Counted says whether the rule had a say; why_not says why it had none.
+	Counted       bool   `protobuf:"varint,8,opt,name=counted,proto3" json:"counted,omitempty"`
+	WhyNot        string `protobuf:"bytes,9,opt,name=why_not,json=whyNot,proto3" json:"why_not,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RuleMatch) Reset() {
+	*x = RuleMatch{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RuleMatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RuleMatch) ProtoMessage() {}
+
+func (x *RuleMatch) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RuleMatch.ProtoReflect.Descriptor instead.
+func (*RuleMatch) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *RuleMatch) GetPolicyId() string {
+	if x != nil {
+		return x.PolicyId
+	}
+	return ""
+}
+
+func (x *RuleMatch) GetRuleId() string {
+	if x != nil {
+		return x.RuleId
+	}
+	return ""
+}
+
+func (x *RuleMatch) GetLayer() Layer {
+	if x != nil {
+		return x.Layer
+	}
+	return Layer_LAYER_UNSPECIFIED
+}
+
+func (x *RuleMatch) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *RuleMatch) GetVerdict() Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return Verdict_VERDICT_UNSPECIFIED
+}
+
+func (x *RuleMatch) GetPredicate() Predicate {
+	if x != nil {
+		return x.Predicate
+	}
+	return Predicate_PREDICATE_UNSPECIFIED
+}
+
+func (x *RuleMatch) GetPredicateError() string {
+	if x != nil {
+		return x.PredicateError
+	}
+	return ""
+}
+
+func (x *RuleMatch) GetCounted() bool {
+	if x != nil {
+		return x.Counted
+	}
+	return false
+}
+
+func (x *RuleMatch) GetWhyNot() string {
+	if x != nil {
+		return x.WhyNot
+	}
+	return ""
+}
+
+type TestPolicyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Policies and grants are laid over the stored ones: those of the same id
+	// are replaced.
+	Policies []*Policy `protobuf:"bytes,1,rep,name=policies,proto3" json:"policies,omitempty"`
+	Grants   []*Grant  `protobuf:"bytes,2,rep,name=grants,proto3" json:"grants,omitempty"`
+	// Alone leaves the stored ones out.
+	Alone         bool    `protobuf:"varint,3,opt,name=alone,proto3" json:"alone,omitempty"`
+	Cases         []*Case `protobuf:"bytes,4,rep,name=cases,proto3" json:"cases,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TestPolicyRequest) Reset() {
+	*x = TestPolicyRequest{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TestPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TestPolicyRequest) ProtoMessage() {}
+
+func (x *TestPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TestPolicyRequest.ProtoReflect.Descriptor instead.
+func (*TestPolicyRequest) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *TestPolicyRequest) GetPolicies() []*Policy {
+	if x != nil {
+		return x.Policies
+	}
+	return nil
+}
+
+func (x *TestPolicyRequest) GetGrants() []*Grant {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+func (x *TestPolicyRequest) GetAlone() bool {
+	if x != nil {
+		return x.Alone
+	}
+	return false
+}
+
+func (x *TestPolicyRequest) GetCases() []*Case {
+	if x != nil {
+		return x.Cases
+	}
+	return nil
+}
+
+// Case is a check with the verdict that its author expects.
+type Case struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Check   *DryRun                `protobuf:"bytes,2,opt,name=check,proto3" json:"check,omitempty"`
+	Verdict Verdict                `protobuf:"varint,3,opt,name=verdict,proto3,enum=weir.gate.v1.Verdict" json:"verdict,omitempty"`
+	// Reason and rule are expected too, where set.
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Rule          string `protobuf:"bytes,5,opt,name=rule,proto3" json:"rule,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Case) Reset() {
+	*x = Case{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Case) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Case) ProtoMessage() {}
+
+func (x *Case) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Case.ProtoReflect.Descriptor instead.
+func (*Case) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Case) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Case) GetCheck() *DryRun {
+	if x != nil {
+		return x.Check
+	}
+	return nil
+}
+
+func (x *Case) GetVerdict() Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return Verdict_VERDICT_UNSPECIFIED
+}
+
+func (x *Case) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Case) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+type TestPolicyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Results       []*CaseResult          `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	Passed        int32                  `protobuf:"varint,2,opt,name=passed,proto3" json:"passed,omitempty"`
+	Failed        int32                  `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TestPolicyResponse) Reset() {
+	*x = TestPolicyResponse{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TestPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TestPolicyResponse) ProtoMessage() {}
+
+func (x *TestPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TestPolicyResponse.ProtoReflect.Descriptor instead.
+func (*TestPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *TestPolicyResponse) GetResults() []*CaseResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *TestPolicyResponse) GetPassed() int32 {
+	if x != nil {
+		return x.Passed
+	}
+	return 0
+}
+
+func (x *TestPolicyResponse) GetFailed() int32 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+// CaseResult is how a case came out.
+type CaseResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Passed        bool                   `protobuf:"varint,2,opt,name=passed,proto3" json:"passed,omitempty"`
+	Verdict       Verdict                `protobuf:"varint,3,opt,name=verdict,proto3,enum=weir.gate.v1.Verdict" json:"verdict,omitempty"`
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Rule          string                 `protobuf:"bytes,5,opt,name=rule,proto3" json:"rule,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CaseResult) Reset() {
+	*x = CaseResult{}
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CaseResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CaseResult) ProtoMessage() {}
+
+func (x *CaseResult) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_policy_service_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CaseResult.ProtoReflect.Descriptor instead.
+func (*CaseResult) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_policy_service_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *CaseResult) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CaseResult) GetPassed() bool {
+	if x != nil {
+		return x.Passed
+	}
+	return false
+}
+
+func (x *CaseResult) GetVerdict() Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return Verdict_VERDICT_UNSPECIFIED
+}
+
+func (x *CaseResult) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *CaseResult) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
 }
 
 var File_weir_gate_v1_policy_service_proto protoreflect.FileDescriptor
 
 const file_weir_gate_v1_policy_service_proto_rawDesc = "" +
 	"\n" +
-	"!weir/gate/v1/policy_service.proto\x12\fweir.gate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x98\x02\n" +
-	"\x05Grant\x12C\n" +
-	"\bgrant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\agrantId\x12X\n" +
-	"\asubject\x18\x02 \x01(\tB>\xbaH;r927^(human|agent|service):[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\asubject\x123\n" +
-	"\n" +
-	"operations\x18\x03 \x03(\tB\x13\xbaH\x10\x92\x01\r\b\x01\x10d\"\ar\x05\x10\x01\x18\x80\x02R\n" +
-	"operations\x12;\n" +
-	"\vupdate_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"updateTime\"D\n" +
+	"!weir/gate/v1/policy_service.proto\x12\fweir.gate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19weir/gate/v1/policy.proto\x1a weir/registry/v1/operation.proto\"\x8c\x01\n" +
 	"\x0fPutGrantRequest\x121\n" +
-	"\x05grant\x18\x01 \x01(\v2\x13.weir.gate.v1.GrantB\x06\xbaH\x03\xc8\x01\x01R\x05grant\"=\n" +
+	"\x05grant\x18\x01 \x01(\v2\x13.weir.gate.v1.GrantB\x06\xbaH\x03\xc8\x01\x01R\x05grant\x120\n" +
+	"\x11expected_revision\x18\x02 \x01(\x04H\x00R\x10expectedRevision\x88\x01\x01B\x14\n" +
+	"\x12_expected_revision\"p\n" +
 	"\x10PutGrantResponse\x12)\n" +
-	"\x05grant\x18\x01 \x01(\v2\x13.weir.gate.v1.GrantR\x05grant\"V\n" +
+	"\x05grant\x18\x01 \x01(\v2\x13.weir.gate.v1.GrantR\x05grant\x121\n" +
+	"\x14unmatched_operations\x18\x02 \x03(\tR\x13unmatchedOperations\"V\n" +
 	"\x0fGetGrantRequest\x12C\n" +
 	"\bgrant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\agrantId\"=\n" +
 	"\x10GetGrantResponse\x12)\n" +
@@ -488,16 +1948,142 @@ const file_weir_gate_v1_policy_service_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"i\n" +
 	"\x12ListGrantsResponse\x12+\n" +
 	"\x06grants\x18\x01 \x03(\v2\x13.weir.gate.v1.GrantR\x06grants\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"Y\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xa1\x01\n" +
 	"\x12DeleteGrantRequest\x12C\n" +
-	"\bgrant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\agrantId\"\x15\n" +
-	"\x13DeleteGrantResponse2\xca\x02\n" +
+	"\bgrant_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\agrantId\x120\n" +
+	"\x11expected_revision\x18\x02 \x01(\x04H\x00R\x10expectedRevision\x88\x01\x01B\x14\n" +
+	"\x12_expected_revision\"\x15\n" +
+	"\x13DeleteGrantResponse\"\x90\x01\n" +
+	"\x10PutPolicyRequest\x124\n" +
+	"\x06policy\x18\x01 \x01(\v2\x14.weir.gate.v1.PolicyB\x06\xbaH\x03\xc8\x01\x01R\x06policy\x120\n" +
+	"\x11expected_revision\x18\x02 \x01(\x04H\x00R\x10expectedRevision\x88\x01\x01B\x14\n" +
+	"\x12_expected_revision\"t\n" +
+	"\x11PutPolicyResponse\x12,\n" +
+	"\x06policy\x18\x01 \x01(\v2\x14.weir.gate.v1.PolicyR\x06policy\x121\n" +
+	"\bfindings\x18\x02 \x03(\v2\x15.weir.gate.v1.FindingR\bfindings\"u\n" +
+	"\x10GetPolicyRequest\x12E\n" +
+	"\tpolicy_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\bpolicyId\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"A\n" +
+	"\x11GetPolicyResponse\x12,\n" +
+	"\x06policy\x18\x01 \x01(\v2\x14.weir.gate.v1.PolicyR\x06policy\"f\n" +
+	"\x13ListPoliciesRequest\x12&\n" +
+	"\tpage_size\x18\x01 \x01(\x05B\t\xbaH\x06\x1a\x04\x18d(\x00R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"p\n" +
+	"\x14ListPoliciesResponse\x120\n" +
+	"\bpolicies\x18\x01 \x03(\v2\x14.weir.gate.v1.PolicyR\bpolicies\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb5\x01\n" +
+	"\x1aListPolicyRevisionsRequest\x12E\n" +
+	"\tpolicy_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\bpolicyId\x12'\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"\x81\x01\n" +
+	"\x1bListPolicyRevisionsResponse\x12:\n" +
+	"\trevisions\x18\x01 \x03(\v2\x1c.weir.gate.v1.PolicyRevisionR\trevisions\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb3\x01\n" +
+	"\x0ePolicyRevision\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x12;\n" +
+	"\vupdate_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"updateTime\x12\x18\n" +
+	"\aupdater\x18\x03 \x01(\tR\aupdater\x12\x18\n" +
+	"\adeleted\x18\x04 \x01(\bR\adeleted\x12\x14\n" +
+	"\x05rules\x18\x05 \x01(\x05R\x05rules\"\xa4\x01\n" +
+	"\x13DeletePolicyRequest\x12E\n" +
+	"\tpolicy_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\bpolicyId\x120\n" +
+	"\x11expected_revision\x18\x02 \x01(\x04H\x00R\x10expectedRevision\x88\x01\x01B\x14\n" +
+	"\x12_expected_revision\"\x16\n" +
+	"\x14DeletePolicyResponse\"\xbc\x01\n" +
+	"\x13VerifyPolicyRequest\x12.\n" +
+	"\x06policy\x18\x01 \x01(\v2\x14.weir.gate.v1.PolicyH\x00R\x06policy\x12G\n" +
+	"\tpolicy_id\x18\x02 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$H\x00R\bpolicyId\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevisionB\x10\n" +
+	"\asubject\x12\x05\xbaH\x02\b\x01\"e\n" +
+	"\x14VerifyPolicyResponse\x121\n" +
+	"\bfindings\x18\x01 \x03(\v2\x15.weir.gate.v1.FindingR\bfindings\x12\x1a\n" +
+	"\bverified\x18\x02 \x01(\x05R\bverified\"\x8b\x02\n" +
+	"\x06Caller\x12X\n" +
+	"\asubject\x18\x01 \x01(\tB>\xbaH;r927^(human|agent|service):[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\asubject\x12\"\n" +
+	"\asession\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\asession\x12\x1a\n" +
+	"\bconfined\x18\x03 \x01(\bR\bconfined\x12g\n" +
+	"\fon_behalf_of\x18\x04 \x03(\tBE\xbaHB\x92\x01?\x10\x10\";r927^(human|agent|service):[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\n" +
+	"onBehalfOf\"\xf5\x03\n" +
+	"\x06DryRun\x124\n" +
+	"\x06caller\x18\x01 \x01(\v2\x14.weir.gate.v1.CallerB\x06\xbaH\x03\xc8\x01\x01R\x06caller\x12T\n" +
+	"\toperation\x18\x02 \x01(\tB6\xbaH3r1\x18\xc8\x012,^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)+$R\toperation\x12:\n" +
+	"\x06effect\x18\x03 \x01(\x0e2\x18.weir.registry.v1.EffectB\b\xbaH\x05\x82\x01\x02\x10\x01R\x06effect\x12-\n" +
+	"\n" +
+	"input_json\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80 H\x00R\tinputJson\x88\x01\x01\x12T\n" +
+	"\x0fconversation_id\x18\x05 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\x12a\n" +
+	"\x16target_conversation_id\x18\x06 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x14targetConversationId\x12,\n" +
+	"\x03now\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x03nowB\r\n" +
+	"\v_input_json\"e\n" +
+	"\x13ExplainCheckRequest\x122\n" +
+	"\x05check\x18\x01 \x01(\v2\x14.weir.gate.v1.DryRunB\x06\xbaH\x03\xc8\x01\x01R\x05check\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\x97\x02\n" +
+	"\x14ExplainCheckResponse\x12/\n" +
+	"\averdict\x18\x01 \x01(\x0e2\x15.weir.gate.v1.VerdictR\averdict\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04rule\x18\x03 \x01(\tR\x04rule\x121\n" +
+	"\amatches\x18\x04 \x03(\v2\x17.weir.gate.v1.RuleMatchR\amatches\x12\x1b\n" +
+	"\tgrant_ids\x18\x05 \x03(\tR\bgrantIds\x12'\n" +
+	"\x0fpolicy_revision\x18\x06 \x01(\x04R\x0epolicyRevision\x12)\n" +
+	"\x05terms\x18\a \x01(\v2\x13.weir.gate.v1.TermsR\x05terms\"\xc8\x02\n" +
+	"\tRuleMatch\x12\x1b\n" +
+	"\tpolicy_id\x18\x01 \x01(\tR\bpolicyId\x12\x17\n" +
+	"\arule_id\x18\x02 \x01(\tR\x06ruleId\x12)\n" +
+	"\x05layer\x18\x03 \x01(\x0e2\x13.weir.gate.v1.LayerR\x05layer\x12\x16\n" +
+	"\x06target\x18\x04 \x01(\tR\x06target\x12/\n" +
+	"\averdict\x18\x05 \x01(\x0e2\x15.weir.gate.v1.VerdictR\averdict\x125\n" +
+	"\tpredicate\x18\x06 \x01(\x0e2\x17.weir.gate.v1.PredicateR\tpredicate\x12'\n" +
+	"\x0fpredicate_error\x18\a \x01(\tR\x0epredicateError\x12\x18\n" +
+	"\acounted\x18\b \x01(\bR\acounted\x12\x17\n" +
+	"\awhy_not\x18\t \x01(\tR\x06whyNot\"\xd4\x01\n" +
+	"\x11TestPolicyRequest\x12:\n" +
+	"\bpolicies\x18\x01 \x03(\v2\x14.weir.gate.v1.PolicyB\b\xbaH\x05\x92\x01\x02\x10dR\bpolicies\x126\n" +
+	"\x06grants\x18\x02 \x03(\v2\x13.weir.gate.v1.GrantB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\x06grants\x12\x14\n" +
+	"\x05alone\x18\x03 \x01(\bR\x05alone\x125\n" +
+	"\x05cases\x18\x04 \x03(\v2\x12.weir.gate.v1.CaseB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x05cases\"\xd6\x01\n" +
+	"\x04Case\x12\x1e\n" +
+	"\x04name\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\x04name\x122\n" +
+	"\x05check\x18\x02 \x01(\v2\x14.weir.gate.v1.DryRunB\x06\xbaH\x03\xc8\x01\x01R\x05check\x12;\n" +
+	"\averdict\x18\x03 \x01(\x0e2\x15.weir.gate.v1.VerdictB\n" +
+	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\averdict\x12\x1f\n" +
+	"\x06reason\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18@R\x06reason\x12\x1c\n" +
+	"\x04rule\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\x81\x01R\x04rule\"x\n" +
+	"\x12TestPolicyResponse\x122\n" +
+	"\aresults\x18\x01 \x03(\v2\x18.weir.gate.v1.CaseResultR\aresults\x12\x16\n" +
+	"\x06passed\x18\x02 \x01(\x05R\x06passed\x12\x16\n" +
+	"\x06failed\x18\x03 \x01(\x05R\x06failed\"\x95\x01\n" +
+	"\n" +
+	"CaseResult\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06passed\x18\x02 \x01(\bR\x06passed\x12/\n" +
+	"\averdict\x18\x03 \x01(\x0e2\x15.weir.gate.v1.VerdictR\averdict\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04rule\x18\x05 \x01(\tR\x04rule*x\n" +
+	"\tPredicate\x12\x19\n" +
+	"\x15PREDICATE_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0ePREDICATE_NONE\x10\x01\x12\x12\n" +
+	"\x0ePREDICATE_TRUE\x10\x02\x12\x13\n" +
+	"\x0fPREDICATE_FALSE\x10\x03\x12\x13\n" +
+	"\x0fPREDICATE_ERROR\x10\x042\xff\a\n" +
 	"\rPolicyService\x12I\n" +
 	"\bPutGrant\x12\x1d.weir.gate.v1.PutGrantRequest\x1a\x1e.weir.gate.v1.PutGrantResponse\x12I\n" +
 	"\bGetGrant\x12\x1d.weir.gate.v1.GetGrantRequest\x1a\x1e.weir.gate.v1.GetGrantResponse\x12O\n" +
 	"\n" +
 	"ListGrants\x12\x1f.weir.gate.v1.ListGrantsRequest\x1a .weir.gate.v1.ListGrantsResponse\x12R\n" +
-	"\vDeleteGrant\x12 .weir.gate.v1.DeleteGrantRequest\x1a!.weir.gate.v1.DeleteGrantResponseB\x19Z\x17weir/gen/gate/v1;gatev1b\x06proto3"
+	"\vDeleteGrant\x12 .weir.gate.v1.DeleteGrantRequest\x1a!.weir.gate.v1.DeleteGrantResponse\x12L\n" +
+	"\tPutPolicy\x12\x1e.weir.gate.v1.PutPolicyRequest\x1a\x1f.weir.gate.v1.PutPolicyResponse\x12L\n" +
+	"\tGetPolicy\x12\x1e.weir.gate.v1.GetPolicyRequest\x1a\x1f.weir.gate.v1.GetPolicyResponse\x12U\n" +
+	"\fListPolicies\x12!.weir.gate.v1.ListPoliciesRequest\x1a\".weir.gate.v1.ListPoliciesResponse\x12j\n" +
+	"\x13ListPolicyRevisions\x12(.weir.gate.v1.ListPolicyRevisionsRequest\x1a).weir.gate.v1.ListPolicyRevisionsResponse\x12U\n" +
+	"\fDeletePolicy\x12!.weir.gate.v1.DeletePolicyRequest\x1a\".weir.gate.v1.DeletePolicyResponse\x12U\n" +
+	"\fVerifyPolicy\x12!.weir.gate.v1.VerifyPolicyRequest\x1a\".weir.gate.v1.VerifyPolicyResponse\x12U\n" +
+	"\fExplainCheck\x12!.weir.gate.v1.ExplainCheckRequest\x1a\".weir.gate.v1.ExplainCheckResponse\x12O\n" +
+	"\n" +
+	"TestPolicy\x12\x1f.weir.gate.v1.TestPolicyRequest\x1a .weir.gate.v1.TestPolicyResponseB\x19Z\x17weir/gen/gate/v1;gatev1b\x06proto3"
 
 var (
 	file_weir_gate_v1_policy_service_proto_rawDescOnce sync.Once
@@ -511,38 +2097,109 @@ func file_weir_gate_v1_policy_service_proto_rawDescGZIP() []byte {
 	return file_weir_gate_v1_policy_service_proto_rawDescData
 }
 
-var file_weir_gate_v1_policy_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_weir_gate_v1_policy_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_weir_gate_v1_policy_service_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_weir_gate_v1_policy_service_proto_goTypes = []any{
-	(*Grant)(nil),                 // 0: weir.gate.v1.Grant
-	(*PutGrantRequest)(nil),       // 1: weir.gate.v1.PutGrantRequest
-	(*PutGrantResponse)(nil),      // 2: weir.gate.v1.PutGrantResponse
-	(*GetGrantRequest)(nil),       // 3: weir.gate.v1.GetGrantRequest
-	(*GetGrantResponse)(nil),      // 4: weir.gate.v1.GetGrantResponse
-	(*ListGrantsRequest)(nil),     // 5: weir.gate.v1.ListGrantsRequest
-	(*ListGrantsResponse)(nil),    // 6: weir.gate.v1.ListGrantsResponse
-	(*DeleteGrantRequest)(nil),    // 7: weir.gate.v1.DeleteGrantRequest
-	(*DeleteGrantResponse)(nil),   // 8: weir.gate.v1.DeleteGrantResponse
-	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
+	(Predicate)(0),                      // 0: weir.gate.v1.Predicate
+	(*PutGrantRequest)(nil),             // 1: weir.gate.v1.PutGrantRequest
+	(*PutGrantResponse)(nil),            // 2: weir.gate.v1.PutGrantResponse
+	(*GetGrantRequest)(nil),             // 3: weir.gate.v1.GetGrantRequest
+	(*GetGrantResponse)(nil),            // 4: weir.gate.v1.GetGrantResponse
+	(*ListGrantsRequest)(nil),           // 5: weir.gate.v1.ListGrantsRequest
+	(*ListGrantsResponse)(nil),          // 6: weir.gate.v1.ListGrantsResponse
+	(*DeleteGrantRequest)(nil),          // 7: weir.gate.v1.DeleteGrantRequest
+	(*DeleteGrantResponse)(nil),         // 8: weir.gate.v1.DeleteGrantResponse
+	(*PutPolicyRequest)(nil),            // 9: weir.gate.v1.PutPolicyRequest
+	(*PutPolicyResponse)(nil),           // 10: weir.gate.v1.PutPolicyResponse
+	(*GetPolicyRequest)(nil),            // 11: weir.gate.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),           // 12: weir.gate.v1.GetPolicyResponse
+	(*ListPoliciesRequest)(nil),         // 13: weir.gate.v1.ListPoliciesRequest
+	(*ListPoliciesResponse)(nil),        // 14: weir.gate.v1.ListPoliciesResponse
+	(*ListPolicyRevisionsRequest)(nil),  // 15: weir.gate.v1.ListPolicyRevisionsRequest
+	(*ListPolicyRevisionsResponse)(nil), // 16: weir.gate.v1.ListPolicyRevisionsResponse
+	(*PolicyRevision)(nil),              // 17: weir.gate.v1.PolicyRevision
+	(*DeletePolicyRequest)(nil),         // 18: weir.gate.v1.DeletePolicyRequest
+	(*DeletePolicyResponse)(nil),        // 19: weir.gate.v1.DeletePolicyResponse
+	(*VerifyPolicyRequest)(nil),         // 20: weir.gate.v1.VerifyPolicyRequest
+	(*VerifyPolicyResponse)(nil),        // 21: weir.gate.v1.VerifyPolicyResponse
+	(*Caller)(nil),                      // 22: weir.gate.v1.Caller
+	(*DryRun)(nil),                      // 23: weir.gate.v1.DryRun
+	(*ExplainCheckRequest)(nil),         // 24: weir.gate.v1.ExplainCheckRequest
+	(*ExplainCheckResponse)(nil),        // 25: weir.gate.v1.ExplainCheckResponse
+	(*RuleMatch)(nil),                   // 26: weir.gate.v1.RuleMatch
+	(*TestPolicyRequest)(nil),           // 27: weir.gate.v1.TestPolicyRequest
+	(*Case)(nil),                        // 28: weir.gate.v1.Case
+	(*TestPolicyResponse)(nil),          // 29: weir.gate.v1.TestPolicyResponse
+	(*CaseResult)(nil),                  // 30: weir.gate.v1.CaseResult
+	(*Grant)(nil),                       // 31: weir.gate.v1.Grant
+	(*Policy)(nil),                      // 32: weir.gate.v1.Policy
+	(*Finding)(nil),                     // 33: weir.gate.v1.Finding
+	(*timestamppb.Timestamp)(nil),       // 34: google.protobuf.Timestamp
+	(v1.Effect)(0),                      // 35: weir.registry.v1.Effect
+	(Verdict)(0),                        // 36: weir.gate.v1.Verdict
+	(*Terms)(nil),                       // 37: weir.gate.v1.Terms
+	(Layer)(0),                          // 38: weir.gate.v1.Layer
 }
 var file_weir_gate_v1_policy_service_proto_depIdxs = []int32{
-	9, // 0: weir.gate.v1.Grant.update_time:type_name -> google.protobuf.Timestamp
-	0, // 1: weir.gate.v1.PutGrantRequest.grant:type_name -> weir.gate.v1.Grant
-	0, // 2: weir.gate.v1.PutGrantResponse.grant:type_name -> weir.gate.v1.Grant
-	0, // 3: weir.gate.v1.GetGrantResponse.grant:type_name -> weir.gate.v1.Grant
-	0, // 4: weir.gate.v1.ListGrantsResponse.grants:type_name -> weir.gate.v1.Grant
-	1, // 5: weir.gate.v1.PolicyService.PutGrant:input_type -> weir.gate.v1.PutGrantRequest
-	3, // 6: weir.gate.v1.PolicyService.GetGrant:input_type -> weir.gate.v1.GetGrantRequest
-	5, // 7: weir.gate.v1.PolicyService.ListGrants:input_type -> weir.gate.v1.ListGrantsRequest
-	7, // 8: weir.gate.v1.PolicyService.DeleteGrant:input_type -> weir.gate.v1.DeleteGrantRequest
-	2, // 9: weir.gate.v1.PolicyService.PutGrant:output_type -> weir.gate.v1.PutGrantResponse
-	4, // 10: weir.gate.v1.PolicyService.GetGrant:output_type -> weir.gate.v1.GetGrantResponse
-	6, // 11: weir.gate.v1.PolicyService.ListGrants:output_type -> weir.gate.v1.ListGrantsResponse
-	8, // 12: weir.gate.v1.PolicyService.DeleteGrant:output_type -> weir.gate.v1.DeleteGrantResponse
-	9, // [9:13] is the sub-list for method output_type
-	5, // [5:9] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	31, // 0: weir.gate.v1.PutGrantRequest.grant:type_name -> weir.gate.v1.Grant
+	31, // 1: weir.gate.v1.PutGrantResponse.grant:type_name -> weir.gate.v1.Grant
+	31, // 2: weir.gate.v1.GetGrantResponse.grant:type_name -> weir.gate.v1.Grant
+	31, // 3: weir.gate.v1.ListGrantsResponse.grants:type_name -> weir.gate.v1.Grant
+	32, // 4: weir.gate.v1.PutPolicyRequest.policy:type_name -> weir.gate.v1.Policy
+	32, // 5: weir.gate.v1.PutPolicyResponse.policy:type_name -> weir.gate.v1.Policy
+	33, // 6: weir.gate.v1.PutPolicyResponse.findings:type_name -> weir.gate.v1.Finding
+	32, // 7: weir.gate.v1.GetPolicyResponse.policy:type_name -> weir.gate.v1.Policy
+	32, // 8: weir.gate.v1.ListPoliciesResponse.policies:type_name -> weir.gate.v1.Policy
+	17, // 9: weir.gate.v1.ListPolicyRevisionsResponse.revisions:type_name -> weir.gate.v1.PolicyRevision
+	34, // 10: weir.gate.v1.PolicyRevision.update_time:type_name -> google.protobuf.Timestamp
+	32, // 11: weir.gate.v1.VerifyPolicyRequest.policy:type_name -> weir.gate.v1.Policy
+	33, // 12: weir.gate.v1.VerifyPolicyResponse.findings:type_name -> weir.gate.v1.Finding
+	22, // 13: weir.gate.v1.DryRun.caller:type_name -> weir.gate.v1.Caller
+	35, // 14: weir.gate.v1.DryRun.effect:type_name -> weir.registry.v1.Effect
+	34, // 15: weir.gate.v1.DryRun.now:type_name -> google.protobuf.Timestamp
+	23, // 16: weir.gate.v1.ExplainCheckRequest.check:type_name -> weir.gate.v1.DryRun
+	36, // 17: weir.gate.v1.ExplainCheckResponse.verdict:type_name -> weir.gate.v1.Verdict
+	26, // 18: weir.gate.v1.ExplainCheckResponse.matches:type_name -> weir.gate.v1.RuleMatch
+	37, // 19: weir.gate.v1.ExplainCheckResponse.terms:type_name -> weir.gate.v1.Terms
+	38, // 20: weir.gate.v1.RuleMatch.layer:type_name -> weir.gate.v1.Layer
+	36, // 21: weir.gate.v1.RuleMatch.verdict:type_name -> weir.gate.v1.Verdict
+	0,  // 22: weir.gate.v1.RuleMatch.predicate:type_name -> weir.gate.v1.Predicate
+	32, // 23: weir.gate.v1.TestPolicyRequest.policies:type_name -> weir.gate.v1.Policy
+	31, // 24: weir.gate.v1.TestPolicyRequest.grants:type_name -> weir.gate.v1.Grant
+	28, // 25: weir.gate.v1.TestPolicyRequest.cases:type_name -> weir.gate.v1.Case
+	23, // 26: weir.gate.v1.Case.check:type_name -> weir.gate.v1.DryRun
+	36, // 27: weir.gate.v1.Case.verdict:type_name -> weir.gate.v1.Verdict
+	30, // 28: weir.gate.v1.TestPolicyResponse.results:type_name -> weir.gate.v1.CaseResult
+	36, // 29: weir.gate.v1.CaseResult.verdict:type_name -> weir.gate.v1.Verdict
+	1,  // 30: weir.gate.v1.PolicyService.PutGrant:input_type -> weir.gate.v1.PutGrantRequest
+	3,  // 31: weir.gate.v1.PolicyService.GetGrant:input_type -> weir.gate.v1.GetGrantRequest
+	5,  // 32: weir.gate.v1.PolicyService.ListGrants:input_type -> weir.gate.v1.ListGrantsRequest
+	7,  // 33: weir.gate.v1.PolicyService.DeleteGrant:input_type -> weir.gate.v1.DeleteGrantRequest
+	9,  // 34: weir.gate.v1.PolicyService.PutPolicy:input_type -> weir.gate.v1.PutPolicyRequest
+	11, // 35: weir.gate.v1.PolicyService.GetPolicy:input_type -> weir.gate.v1.GetPolicyRequest
+	13, // 36: weir.gate.v1.PolicyService.ListPolicies:input_type -> weir.gate.v1.ListPoliciesRequest
+	15, // 37: weir.gate.v1.PolicyService.ListPolicyRevisions:input_type -> weir.gate.v1.ListPolicyRevisionsRequest
+	18, // 38: weir.gate.v1.PolicyService.DeletePolicy:input_type -> weir.gate.v1.DeletePolicyRequest
+	20, // 39: weir.gate.v1.PolicyService.VerifyPolicy:input_type -> weir.gate.v1.VerifyPolicyRequest
+	24, // 40: weir.gate.v1.PolicyService.ExplainCheck:input_type -> weir.gate.v1.ExplainCheckRequest
+	27, // 41: weir.gate.v1.PolicyService.TestPolicy:input_type -> weir.gate.v1.TestPolicyRequest
+	2,  // 42: weir.gate.v1.PolicyService.PutGrant:output_type -> weir.gate.v1.PutGrantResponse
+	4,  // 43: weir.gate.v1.PolicyService.GetGrant:output_type -> weir.gate.v1.GetGrantResponse
+	6,  // 44: weir.gate.v1.PolicyService.ListGrants:output_type -> weir.gate.v1.ListGrantsResponse
+	8,  // 45: weir.gate.v1.PolicyService.DeleteGrant:output_type -> weir.gate.v1.DeleteGrantResponse
+	10, // 46: weir.gate.v1.PolicyService.PutPolicy:output_type -> weir.gate.v1.PutPolicyResponse
+	12, // 47: weir.gate.v1.PolicyService.GetPolicy:output_type -> weir.gate.v1.GetPolicyResponse
+	14, // 48: weir.gate.v1.PolicyService.ListPolicies:output_type -> weir.gate.v1.ListPoliciesResponse
+	16, // 49: weir.gate.v1.PolicyService.ListPolicyRevisions:output_type -> weir.gate.v1.ListPolicyRevisionsResponse
+	19, // 50: weir.gate.v1.PolicyService.DeletePolicy:output_type -> weir.gate.v1.DeletePolicyResponse
+	21, // 51: weir.gate.v1.PolicyService.VerifyPolicy:output_type -> weir.gate.v1.VerifyPolicyResponse
+	25, // 52: weir.gate.v1.PolicyService.ExplainCheck:output_type -> weir.gate.v1.ExplainCheckResponse
+	29, // 53: weir.gate.v1.PolicyService.TestPolicy:output_type -> weir.gate.v1.TestPolicyResponse
+	42, // [42:54] is the sub-list for method output_type
+	30, // [30:42] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_weir_gate_v1_policy_service_proto_init() }
@@ -550,18 +2207,29 @@ func file_weir_gate_v1_policy_service_proto_init() {
 	if File_weir_gate_v1_policy_service_proto != nil {
 		return
 	}
+	file_weir_gate_v1_policy_proto_init()
+	file_weir_gate_v1_policy_service_proto_msgTypes[0].OneofWrappers = []any{}
+	file_weir_gate_v1_policy_service_proto_msgTypes[6].OneofWrappers = []any{}
+	file_weir_gate_v1_policy_service_proto_msgTypes[8].OneofWrappers = []any{}
+	file_weir_gate_v1_policy_service_proto_msgTypes[17].OneofWrappers = []any{}
+	file_weir_gate_v1_policy_service_proto_msgTypes[19].OneofWrappers = []any{
+		(*VerifyPolicyRequest_Policy)(nil),
+		(*VerifyPolicyRequest_PolicyId)(nil),
+	}
+	file_weir_gate_v1_policy_service_proto_msgTypes[22].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_gate_v1_policy_service_proto_rawDesc), len(file_weir_gate_v1_policy_service_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   9,
+			NumEnums:      1,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_weir_gate_v1_policy_service_proto_goTypes,
 		DependencyIndexes: file_weir_gate_v1_policy_service_proto_depIdxs,
+		EnumInfos:         file_weir_gate_v1_policy_service_proto_enumTypes,
 		MessageInfos:      file_weir_gate_v1_policy_service_proto_msgTypes,
 	}.Build()
 	File_weir_gate_v1_policy_service_proto = out.File

@@ -19,17 +19,26 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	PolicyService_PutGrant_FullMethodName    = "/weir.gate.v1.PolicyService/PutGrant"
-	PolicyService_GetGrant_FullMethodName    = "/weir.gate.v1.PolicyService/GetGrant"
-	PolicyService_ListGrants_FullMethodName  = "/weir.gate.v1.PolicyService/ListGrants"
-	PolicyService_DeleteGrant_FullMethodName = "/weir.gate.v1.PolicyService/DeleteGrant"
+	PolicyService_PutGrant_FullMethodName            = "/weir.gate.v1.PolicyService/PutGrant"
+	PolicyService_GetGrant_FullMethodName            = "/weir.gate.v1.PolicyService/GetGrant"
+	PolicyService_ListGrants_FullMethodName          = "/weir.gate.v1.PolicyService/ListGrants"
+	PolicyService_DeleteGrant_FullMethodName         = "/weir.gate.v1.PolicyService/DeleteGrant"
+	PolicyService_PutPolicy_FullMethodName           = "/weir.gate.v1.PolicyService/PutPolicy"
+	PolicyService_GetPolicy_FullMethodName           = "/weir.gate.v1.PolicyService/GetPolicy"
+	PolicyService_ListPolicies_FullMethodName        = "/weir.gate.v1.PolicyService/ListPolicies"
+	PolicyService_ListPolicyRevisions_FullMethodName = "/weir.gate.v1.PolicyService/ListPolicyRevisions"
+	PolicyService_DeletePolicy_FullMethodName        = "/weir.gate.v1.PolicyService/DeletePolicy"
+	PolicyService_VerifyPolicy_FullMethodName        = "/weir.gate.v1.PolicyService/VerifyPolicy"
+	PolicyService_ExplainCheck_FullMethodName        = "/weir.gate.v1.PolicyService/ExplainCheck"
+	PolicyService_TestPolicy_FullMethodName          = "/weir.gate.v1.PolicyService/TestPolicy"
 )
 
 // PolicyServiceClient is the client API for PolicyService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// PolicyService is for administrators: who may ask for which operations.
+// PolicyService is for administrators: who may ask for which operations, and
+// what is denied, asked and allowed.
 type PolicyServiceClient interface {
 	// PutGrant creates or replaces a grant. Putting what is there already
 	// changes nothing.
@@ -40,6 +49,30 @@ type PolicyServiceClient interface {
 	// DeleteGrant takes a grant away. What waits for approval under it is
 	// refused when it is redeemed. Deleting one that was deleted is fine.
 	DeleteGrant(ctx context.Context, in *DeleteGrantRequest, opts ...grpc.CallOption) (*DeleteGrantResponse, error)
+	// PutPolicy verifies a policy and stores it as a new revision, which is in
+	// force in every replica within a second. Putting what is there already
+	// changes nothing.
+	//
+	// Errors: FIELD_INVALID for what does not compile, TOO_LARGE,
+	// POLICY_UNSAFE with the findings as field violations, STATE_CONFLICT where
+	// expected_revision is not the newest.
+	PutPolicy(ctx context.Context, in *PutPolicyRequest, opts ...grpc.CallOption) (*PutPolicyResponse, error)
+	// GetPolicy gives the newest revision, or any other that was ever stored.
+	GetPolicy(ctx context.Context, in *GetPolicyRequest, opts ...grpc.CallOption) (*GetPolicyResponse, error)
+	// ListPolicies lists the tenant's policies, newest change first.
+	ListPolicies(ctx context.Context, in *ListPoliciesRequest, opts ...grpc.CallOption) (*ListPoliciesResponse, error)
+	// ListPolicyRevisions lists all that was ever stored under an id, newest first.
+	ListPolicyRevisions(ctx context.Context, in *ListPolicyRevisionsRequest, opts ...grpc.CallOption) (*ListPolicyRevisionsResponse, error)
+	// DeletePolicy takes a policy out of force. Its revisions stay readable.
+	// Deleting one that was deleted is fine.
+	DeletePolicy(ctx context.Context, in *DeletePolicyRequest, opts ...grpc.CallOption) (*DeletePolicyResponse, error)
+	// VerifyPolicy says what is wrong with a policy, without storing anything.
+	VerifyPolicy(ctx context.Context, in *VerifyPolicyRequest, opts ...grpc.CallOption) (*VerifyPolicyResponse, error)
+	// ExplainCheck is a dry run of one check: the verdict, and every rule that
+	// matched. Nobody is asked, and no budget is spent.
+	ExplainCheck(ctx context.Context, in *ExplainCheckRequest, opts ...grpc.CallOption) (*ExplainCheckResponse, error)
+	// TestPolicy decides cases with expected verdicts, without storing anything.
+	TestPolicy(ctx context.Context, in *TestPolicyRequest, opts ...grpc.CallOption) (*TestPolicyResponse, error)
 }
 
 type policyServiceClient struct {
@@ -90,11 +123,92 @@ func (c *policyServiceClient) DeleteGrant(ctx context.Context, in *DeleteGrantRe
 	return out, nil
 }
 
+func (c *policyServiceClient) PutPolicy(ctx context.Context, in *PutPolicyRequest, opts ...grpc.CallOption) (*PutPolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PutPolicyResponse)
+	err := c.cc.Invoke(ctx, PolicyService_PutPolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *policyServiceClient) GetPolicy(ctx context.Context, in *GetPolicyRequest, opts ...grpc.CallOption) (*GetPolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetPolicyResponse)
+	err := c.cc.Invoke(ctx, PolicyService_GetPolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *policyServiceClient) ListPolicies(ctx context.Context, in *ListPoliciesRequest, opts ...grpc.CallOption) (*ListPoliciesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListPoliciesResponse)
+	err := c.cc.Invoke(ctx, PolicyService_ListPolicies_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *policyServiceClient) ListPolicyRevisions(ctx context.Context, in *ListPolicyRevisionsRequest, opts ...grpc.CallOption) (*ListPolicyRevisionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListPolicyRevisionsResponse)
+	err := c.cc.Invoke(ctx, PolicyService_ListPolicyRevisions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *policyServiceClient) DeletePolicy(ctx context.Context, in *DeletePolicyRequest, opts ...grpc.CallOption) (*DeletePolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeletePolicyResponse)
+	err := c.cc.Invoke(ctx, PolicyService_DeletePolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *policyServiceClient) VerifyPolicy(ctx context.Context, in *VerifyPolicyRequest, opts ...grpc.CallOption) (*VerifyPolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(VerifyPolicyResponse)
+	err := c.cc.Invoke(ctx, PolicyService_VerifyPolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *policyServiceClient) ExplainCheck(ctx context.Context, in *ExplainCheckRequest, opts ...grpc.CallOption) (*ExplainCheckResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainCheckResponse)
+	err := c.cc.Invoke(ctx, PolicyService_ExplainCheck_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *policyServiceClient) TestPolicy(ctx context.Context, in *TestPolicyRequest, opts ...grpc.CallOption) (*TestPolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TestPolicyResponse)
+	err := c.cc.Invoke(ctx, PolicyService_TestPolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PolicyServiceServer is the server API for PolicyService service.
 // All implementations must embed UnimplementedPolicyServiceServer
 // for forward compatibility.
 //
-// PolicyService is for administrators: who may ask for which operations.
+// PolicyService is for administrators: who may ask for which operations, and
+// what is denied, asked and allowed.
 type PolicyServiceServer interface {
 	// PutGrant creates or replaces a grant. Putting what is there already
 	// changes nothing.
@@ -105,6 +219,30 @@ type PolicyServiceServer interface {
 	// DeleteGrant takes a grant away. What waits for approval under it is
 	// refused when it is redeemed. Deleting one that was deleted is fine.
 	DeleteGrant(context.Context, *DeleteGrantRequest) (*DeleteGrantResponse, error)
+	// PutPolicy verifies a policy and stores it as a new revision, which is in
+	// force in every replica within a second. Putting what is there already
+	// changes nothing.
+	//
+	// Errors: FIELD_INVALID for what does not compile, TOO_LARGE,
+	// POLICY_UNSAFE with the findings as field violations, STATE_CONFLICT where
+	// expected_revision is not the newest.
+	PutPolicy(context.Context, *PutPolicyRequest) (*PutPolicyResponse, error)
+	// GetPolicy gives the newest revision, or any other that was ever stored.
+	GetPolicy(context.Context, *GetPolicyRequest) (*GetPolicyResponse, error)
+	// ListPolicies lists the tenant's policies, newest change first.
+	ListPolicies(context.Context, *ListPoliciesRequest) (*ListPoliciesResponse, error)
+	// ListPolicyRevisions lists all that was ever stored under an id, newest first.
+	ListPolicyRevisions(context.Context, *ListPolicyRevisionsRequest) (*ListPolicyRevisionsResponse, error)
+	// DeletePolicy takes a policy out of force. Its revisions stay readable.
+	// Deleting one that was deleted is fine.
+	DeletePolicy(context.Context, *DeletePolicyRequest) (*DeletePolicyResponse, error)
+	// VerifyPolicy says what is wrong with a policy, without storing anything.
+	VerifyPolicy(context.Context, *VerifyPolicyRequest) (*VerifyPolicyResponse, error)
+	// ExplainCheck is a dry run of one check: the verdict, and every rule that
+	// matched. Nobody is asked, and no budget is spent.
+	ExplainCheck(context.Context, *ExplainCheckRequest) (*ExplainCheckResponse, error)
+	// TestPolicy decides cases with expected verdicts, without storing anything.
+	TestPolicy(context.Context, *TestPolicyRequest) (*TestPolicyResponse, error)
 	mustEmbedUnimplementedPolicyServiceServer()
 }
 
@@ -126,6 +264,30 @@ func (UnimplementedPolicyServiceServer) ListGrants(context.Context, *ListGrantsR
 }
 func (UnimplementedPolicyServiceServer) DeleteGrant(context.Context, *DeleteGrantRequest) (*DeleteGrantResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteGrant not implemented")
+}
+func (UnimplementedPolicyServiceServer) PutPolicy(context.Context, *PutPolicyRequest) (*PutPolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PutPolicy not implemented")
+}
+func (UnimplementedPolicyServiceServer) GetPolicy(context.Context, *GetPolicyRequest) (*GetPolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetPolicy not implemented")
+}
+func (UnimplementedPolicyServiceServer) ListPolicies(context.Context, *ListPoliciesRequest) (*ListPoliciesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListPolicies not implemented")
+}
+func (UnimplementedPolicyServiceServer) ListPolicyRevisions(context.Context, *ListPolicyRevisionsRequest) (*ListPolicyRevisionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListPolicyRevisions not implemented")
+}
+func (UnimplementedPolicyServiceServer) DeletePolicy(context.Context, *DeletePolicyRequest) (*DeletePolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeletePolicy not implemented")
+}
+func (UnimplementedPolicyServiceServer) VerifyPolicy(context.Context, *VerifyPolicyRequest) (*VerifyPolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method VerifyPolicy not implemented")
+}
+func (UnimplementedPolicyServiceServer) ExplainCheck(context.Context, *ExplainCheckRequest) (*ExplainCheckResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainCheck not implemented")
+}
+func (UnimplementedPolicyServiceServer) TestPolicy(context.Context, *TestPolicyRequest) (*TestPolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TestPolicy not implemented")
 }
 func (UnimplementedPolicyServiceServer) mustEmbedUnimplementedPolicyServiceServer() {}
 func (UnimplementedPolicyServiceServer) testEmbeddedByValue()                       {}
@@ -220,6 +382,150 @@ func _PolicyService_DeleteGrant_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PolicyService_PutPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PutPolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PolicyServiceServer).PutPolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PolicyService_PutPolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PolicyServiceServer).PutPolicy(ctx, req.(*PutPolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PolicyService_GetPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetPolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PolicyServiceServer).GetPolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PolicyService_GetPolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PolicyServiceServer).GetPolicy(ctx, req.(*GetPolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PolicyService_ListPolicies_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListPoliciesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PolicyServiceServer).ListPolicies(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PolicyService_ListPolicies_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PolicyServiceServer).ListPolicies(ctx, req.(*ListPoliciesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PolicyService_ListPolicyRevisions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListPolicyRevisionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PolicyServiceServer).ListPolicyRevisions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PolicyService_ListPolicyRevisions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PolicyServiceServer).ListPolicyRevisions(ctx, req.(*ListPolicyRevisionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PolicyService_DeletePolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeletePolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PolicyServiceServer).DeletePolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PolicyService_DeletePolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PolicyServiceServer).DeletePolicy(ctx, req.(*DeletePolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PolicyService_VerifyPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(VerifyPolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PolicyServiceServer).VerifyPolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PolicyService_VerifyPolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PolicyServiceServer).VerifyPolicy(ctx, req.(*VerifyPolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PolicyService_ExplainCheck_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainCheckRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PolicyServiceServer).ExplainCheck(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PolicyService_ExplainCheck_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PolicyServiceServer).ExplainCheck(ctx, req.(*ExplainCheckRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PolicyService_TestPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TestPolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PolicyServiceServer).TestPolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PolicyService_TestPolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PolicyServiceServer).TestPolicy(ctx, req.(*TestPolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // PolicyService_ServiceDesc is the grpc.ServiceDesc for PolicyService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -242,6 +548,38 @@ var PolicyService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteGrant",
 			Handler:    _PolicyService_DeleteGrant_Handler,
+		},
+		{
+			MethodName: "PutPolicy",
+			Handler:    _PolicyService_PutPolicy_Handler,
+		},
+		{
+			MethodName: "GetPolicy",
+			Handler:    _PolicyService_GetPolicy_Handler,
+		},
+		{
+			MethodName: "ListPolicies",
+			Handler:    _PolicyService_ListPolicies_Handler,
+		},
+		{
+			MethodName: "ListPolicyRevisions",
+			Handler:    _PolicyService_ListPolicyRevisions_Handler,
+		},
+		{
+			MethodName: "DeletePolicy",
+			Handler:    _PolicyService_DeletePolicy_Handler,
+		},
+		{
+			MethodName: "VerifyPolicy",
+			Handler:    _PolicyService_VerifyPolicy_Handler,
+		},
+		{
+			MethodName: "ExplainCheck",
+			Handler:    _PolicyService_ExplainCheck_Handler,
+		},
+		{
+			MethodName: "TestPolicy",
+			Handler:    _PolicyService_TestPolicy_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

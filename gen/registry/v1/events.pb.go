@@ -397,9 +397,13 @@ type InvocationStarted struct {
 	RunId string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// Repeatable says that the target converges under an id that weir assigned,
 	// so that a run which was cut off is run again instead of given up.
-	Repeatable    bool `protobuf:"varint,4,opt,name=repeatable,proto3" json:"repeatable,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Repeatable bool `protobuf:"varint,4,opt,name=repeatable,proto3" json:"repeatable,omitempty"`
+	// Amended_input_json is what runs instead of the input that was asked for,
+	// where an approver amended it.
+	AmendedInputJson   *string `protobuf:"bytes,5,opt,name=amended_input_json,json=amendedInputJson,proto3,oneof" json:"amended_input_json,omitempty"`
+	AmendedInputDigest string  `protobuf:"bytes,6,opt,name=amended_input_digest,json=amendedInputDigest,proto3" json:"amended_input_digest,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *InvocationStarted) Reset() {
@@ -458,6 +462,20 @@ func (x *InvocationStarted) GetRepeatable() bool {
 		return x.Repeatable
 	}
 	return false
+}
+
+func (x *InvocationStarted) GetAmendedInputJson() string {
+	if x != nil && x.AmendedInputJson != nil {
+		return *x.AmendedInputJson
+	}
+	return ""
+}
+
+func (x *InvocationStarted) GetAmendedInputDigest() string {
+	if x != nil {
+		return x.AmendedInputDigest
+	}
+	return ""
 }
 
 // InvocationSucceeded: the operation ran and its output is valid.
@@ -742,7 +760,7 @@ const file_weir_registry_v1_events_proto_rawDesc = "" +
 	"\rinvocation_id\x18\x01 \x01(\tR\finvocationId\x12\x1f\n" +
 	"\vapproval_id\x18\x02 \x01(\tR\n" +
 	"approvalId\x12'\n" +
-	"\x0fconversation_id\x18\x03 \x01(\tR\x0econversationId\"\x90\x01\n" +
+	"\x0fconversation_id\x18\x03 \x01(\tR\x0econversationId\"\x8c\x02\n" +
 	"\x11InvocationStarted\x12#\n" +
 	"\rinvocation_id\x18\x01 \x01(\tR\finvocationId\x12\x1f\n" +
 	"\vapproval_id\x18\x02 \x01(\tR\n" +
@@ -750,7 +768,10 @@ const file_weir_registry_v1_events_proto_rawDesc = "" +
 	"\x06run_id\x18\x03 \x01(\tR\x05runId\x12\x1e\n" +
 	"\n" +
 	"repeatable\x18\x04 \x01(\bR\n" +
-	"repeatable\"\x99\x01\n" +
+	"repeatable\x121\n" +
+	"\x12amended_input_json\x18\x05 \x01(\tH\x00R\x10amendedInputJson\x88\x01\x01\x120\n" +
+	"\x14amended_input_digest\x18\x06 \x01(\tR\x12amendedInputDigestB\x15\n" +
+	"\x13_amended_input_json\"\x99\x01\n" +
 	"\x13InvocationSucceeded\x12#\n" +
 	"\rinvocation_id\x18\x01 \x01(\tR\finvocationId\x12$\n" +
 	"\voutput_json\x18\x02 \x01(\tH\x00R\n" +
@@ -829,6 +850,7 @@ func file_weir_registry_v1_events_proto_init() {
 		(*Event_InvocationOutcomeUnknown)(nil),
 	}
 	file_weir_registry_v1_events_proto_msgTypes[1].OneofWrappers = []any{}
+	file_weir_registry_v1_events_proto_msgTypes[3].OneofWrappers = []any{}
 	file_weir_registry_v1_events_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -126,11 +126,16 @@ type Invocation struct {
 	// Set when SUCCEEDED.
 	OutputJson *string `protobuf:"bytes,10,opt,name=output_json,json=outputJson,proto3,oneof" json:"output_json,omitempty"`
 	// Error says why an invocation that ended did not succeed.
-	Error         *InvocationError       `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`
-	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	UpdateTime    *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Error      *InvocationError       `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
+	// Amended_input_json is set where an approver amended the input: this is what
+	// runs, or ran, instead of input_json.
+	AmendedInputJson *string `protobuf:"bytes,14,opt,name=amended_input_json,json=amendedInputJson,proto3,oneof" json:"amended_input_json,omitempty"`
+	// Amended_input_digest is the SHA-256 of it, in lower-case hex.
+	AmendedInputDigest string `protobuf:"bytes,15,opt,name=amended_input_digest,json=amendedInputDigest,proto3" json:"amended_input_digest,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Invocation) Reset() {
@@ -254,6 +259,20 @@ func (x *Invocation) GetUpdateTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Invocation) GetAmendedInputJson() string {
+	if x != nil && x.AmendedInputJson != nil {
+		return *x.AmendedInputJson
+	}
+	return ""
+}
+
+func (x *Invocation) GetAmendedInputDigest() string {
+	if x != nil {
+		return x.AmendedInputDigest
+	}
+	return ""
+}
+
 // InvocationError is why an invocation that ended did not succeed.
 type InvocationError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -322,7 +341,7 @@ var File_weir_registry_v1_invocation_proto protoreflect.FileDescriptor
 
 const file_weir_registry_v1_invocation_proto_rawDesc = "" +
 	"\n" +
-	"!weir/registry/v1/invocation.proto\x12\x10weir.registry.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xca\x04\n" +
+	"!weir/registry/v1/invocation.proto\x12\x10weir.registry.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc6\x05\n" +
 	"\n" +
 	"Invocation\x12#\n" +
 	"\rinvocation_id\x18\x01 \x01(\tR\finvocationId\x12\x1c\n" +
@@ -344,9 +363,12 @@ const file_weir_registry_v1_invocation_proto_rawDesc = "" +
 	"\vcreate_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x12;\n" +
 	"\vupdate_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"updateTimeB\r\n" +
+	"updateTime\x121\n" +
+	"\x12amended_input_json\x18\x0e \x01(\tH\x02R\x10amendedInputJson\x88\x01\x01\x120\n" +
+	"\x14amended_input_digest\x18\x0f \x01(\tR\x12amendedInputDigestB\r\n" +
 	"\v_input_jsonB\x0e\n" +
-	"\f_output_json\"W\n" +
+	"\f_output_jsonB\x15\n" +
+	"\x13_amended_input_json\"W\n" +
 	"\x0fInvocationError\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x12\n" +

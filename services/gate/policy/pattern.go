@@ -1,8 +1,12 @@
-package gate
+// Package policy is what the gate decides by: patterns, grants, and the rules of
+// layered policies. It is pure: no I/O, no clock; the same question to the same
+// Book always has the same answer.
+package policy
 
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -19,6 +23,11 @@ var patternText = regexp.MustCompile(`^[a-z0-9_*-]+(/[a-z0-9_*-]+)+$`)
 type pattern struct {
 	segments []string
 	rest     bool // a `**` follows the segments
+}
+
+// exact says that the pattern is a name: it matches nothing else.
+func (p pattern) exact() bool {
+	return !p.rest && !slices.ContainsFunc(p.segments, func(s string) bool { return strings.Contains(s, "*") })
 }
 
 func compilePattern(text string) (pattern, error) {

@@ -1,4 +1,7 @@
-package registry
+// Package schema validates JSON by JSON Schema (2020-12). A schema reaches for
+// nothing but itself, and what it says of an input names places and keywords,
+// never values.
+package schema
 
 import (
 	"bytes"
@@ -14,8 +17,8 @@ import (
 	"weir/internal/strictjson"
 )
 
-// schema is a compiled JSON Schema (2020-12) and its canonical text.
-type schema struct {
+// Schema is a compiled JSON Schema and its canonical text.
+type Schema struct {
 	text     []byte
 	compiled *jsonschema.Schema
 }
@@ -27,7 +30,8 @@ func (refuseLoading) Load(url string) (any, error) {
 	return nil, fmt.Errorf("%s: a schema may only refer to itself", url)
 }
 
-func compileSchema(text []byte) (*schema, error) {
+// Compile reads a schema.
+func Compile(text []byte) (*Schema, error) {
 	canonical, err := strictjson.Canonical(string(text))
 	if err != nil {
 		return nil, err
@@ -48,16 +52,19 @@ func compileSchema(text []byte) (*schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &schema{text: canonical, compiled: compiled}, nil
+	return &Schema{text: canonical, compiled: compiled}, nil
 }
+
+// Text is the schema in canonical JSON.
+func (s *Schema) Text() []byte { return s.text }
 
 // maxViolations bounds how many faults of one input are told.
 const maxViolations = 10
 
-// validate parses canonical JSON and checks it. What it answers names places
+// Validate parses canonical JSON and checks it. What it answers names places
 // and keywords, never values: an input may hold secrets. Input nil is no input
 // at all, which only a schema without demands takes.
-func (s *schema) validate(field string, canonical []byte) (any, error) {
+func (s *Schema) Validate(field string, canonical []byte) (any, error) {
 	var value any
 	if canonical != nil {
 		var err error

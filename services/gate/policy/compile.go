@@ -1,0 +1,290 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	gatev1 "weir/gen/gate/v1"
+	registryv1 "weir/gen/registry/v1"
+	"weir/internal/fault"
+)
+
+// Effect says how far an operation reaches.
+type Effect uint8
+
+// The zero Effect is WRITE: that is what an unknown one counts as.
+const (
+	Write Effect = iota
+	Read
+	Admin
+)
+
+const effects = 3
+
+func (e Effect) String() string { return [effects]string{"WRITE", "READ", "ADMIN"}[e] }
+
+// EffectFrom counts what it does not know as WRITE.
+func EffectFrom(e registryv1.Effect) Effect {
+	switch e {
+	case registryv1.Effect_EFFECT_READ:
+		return Read
+	case registryv1.Effect_EFFECT_ADMIN:
+		return Admin
+	default:
+		return Write
+	}
+}
+
+// Proto gives the wire form.
+func (e Effect) Proto() registryv1.Effect {
+	return [effects]registryv1.Effect{registryv1.Effect_EFFECT_WRITE, registryv1.Effect_EFFECT_READ, registryv1.Effect_EFFECT_ADMIN}[e]
+}
+
+// rule is a compiled rule.
+type rule struct {
+	ref     string // policy/rule
+	source  *gatev1.Rule
+	policy  *gatev1.Policy
+	verdict gatev1.Verdict
+	when    *predicate
+	terms   Terms
+	budget  Window // none: Limit 0
+}
+
+// cell is what stands under one pattern for one effect. Rules without a
+// predicate are boiled down when they are compiled, so that deciding costs the
+// same however many there are.
+type cell struct {
+	deny  *rule   // the first without a predicate
+	asks  []*rule // all without a predicate
+	allow *rule   // the first without a predicate
+
+	conditional []*rule
+}
+
+// place is what stands under one pattern.
+type place struct {
+	cells [effects]cell
+	rules []*rule // all, for explaining
+}
+
+// layer is the compiled policies of one target.
+type layer struct {
+	rules     trie[place]
+	delegated map[string]bool
+	confined  bool
+	budgets   Budgets
+}
+
+// compileLayer compiles all policies of one target together. Their order does
+// not count.
+func compileLayer(policies []*gatev1.Policy) (*layer, error) {
+	l := &layer{delegated: make(map[string]bool), budgets: budgetsOf(policies)}
+	// In a fixed order, so that of several rules that decide alike every replica
+	// names the same one.
+	policies = slices.Clone(policies)
+	slices.SortFunc(policies, func(a, b *gatev1.Policy) int { return strings.Compare(a.GetPolicyId(), b.GetPolicyId()) })
+	for _, p := range policies {
+		l.confined = l.confined || p.GetConfined()
+		for _, name := range p.GetDelegatedOperations() {
+			l.delegated[name] = true
+		}
+		rules := slices.Clone(p.GetRules())
+		slices.SortFunc(rules, func(a, b *gatev1.Rule) int { return strings.Compare(a.GetRuleId(), b.GetRuleId()) })
+		for _, source := range rules {
+			if err := l.add(p, source); err != nil {
+				return nil, fault.New(fault.PolicyUnreadable, "policy %s, rule %s: %v", p.GetPolicyId(), source.GetRuleId(), err)
+			}
+		}
+	}
+	return l, nil
+}
+
+func (l *layer) add(p *gatev1.Policy, source *gatev1.Rule) error {
+	r := &rule{
+		ref: p.GetPolicyId() + "/" + source.GetRuleId(), source: source, policy: p,
+		verdict: source.GetVerdict(), terms: TermsFrom(source.GetTerms()), budget: windowFrom(source.GetBudget()),
+	}
+	if source.GetWhen() != "" {
+		var err error
+		if r.when, err = compilePredicate(source.GetWhen()); err != nil {
+			return fmt.Errorf("when: %w", err)
+		}
+	}
+	for _, text := range source.GetOperations() {
+		pat, err := compilePattern(text)
+		if err != nil {
+			return err
+		}
+		there := l.rules.at(pat)
+		if !slices.Contains(there.rules, r) {
+			there.rules = append(there.rules, r)
+		}
+		for e := range Effect(effects) {
+			if r.reaches(e, pat) {
+				there.cells[e].add(r)
+			}
+		}
+	}
+	return nil
+}
+
+// reaches says whether a rule has a say by one of its patterns on operations of
+// an effect. Verification refuses an ALLOW that would open a write by a pattern
+// or unsaid; should such a one be stored all the same, it opens nothing.
+func (r *rule) reaches(e Effect, p pattern) bool {
+	if listed := r.source.GetEffects(); len(listed) > 0 && !slices.Contains(listed, e.Proto()) {
+		return false
+	}
+	return r.verdict != gatev1.Verdict_VERDICT_ALLOW || e == Read || p.exact() && r.source.GetAllowWrites()
+}
+
+func (c *cell) add(r *rule) {
+	switch {
+	case r.when != nil:
+		c.conditional = append(c.conditional, r)
+	case r.verdict == gatev1.Verdict_VERDICT_DENY && c.deny == nil:
+		c.deny = r
+	case r.verdict == gatev1.Verdict_VERDICT_ASK:
+		c.asks = append(c.asks, r)
+	case r.verdict == gatev1.Verdict_VERDICT_ALLOW && c.allow == nil:
+		c.allow = r
+	}
+}
+
+// Check says what of a policy does not compile or contradicts itself, with
+// fields below `policy`. What it lets pass, compileLayer compiles.
+func Check(p *gatev1.Policy) error {
+	refusal := fault.New(fault.FieldInvalid, "policy %s cannot be stored", p.GetPolicyId())
+	bad := 0
+	report := func(field, format string, args ...any) {
+		if bad++; bad <= maxReported {
+			refusal = refusal.Field("policy."+field, fmt.Sprintf(format, args...))
+		}
+	}
+	checkTarget(p, report)
+	seen := make(map[string]bool)
+	for i, r := range p.GetRules() {
+		at := fmt.Sprintf("rules[%d].", i)
+		if seen[r.GetRuleId()] {
+			report(at+"rule_id", "%s is the id of another rule too", r.GetRuleId())
+		}
+		seen[r.GetRuleId()] = true
+		checkRule(r, at, report)
+	}
+	if bad > 0 {
+		return refusal
+	}
+	return nil
+}
+
+// maxReported bounds how many faults of one policy are told.
+const maxReported = 20
+
+func checkTarget(p *gatev1.Policy, report func(string, string, ...any)) {
+	switch p.GetLayer() {
+	case gatev1.Layer_LAYER_TENANT:
+		if p.GetTarget() != "" {
+			report("target", "must be empty in the TENANT layer")
+		}
+		if p.GetConfined() {
+			report("confined", "is for agents and sessions: deny what a whole tenant may not do")
+		}
+		return
+	case gatev1.Layer_LAYER_AGENT:
+		if !agentSubject.MatchString(p.GetTarget()) {
+			report("target", "must be a whole subject such as agent:alice")
+		}
+	default:
+		if !sessionID.MatchString(p.GetTarget()) {
+			report("target", "must be a session's id: 1 to 128 printable characters")
+		}
+	}
+	if len(p.GetDelegatedOperations()) > 0 {
+		report("delegated_operations", "are for the TENANT layer: a tenant delegates")
+	}
+	if p.GetBudgets() != nil {
+		report("budgets", "are for the TENANT layer; here a rule may have one")
+	}
+}
+
+func checkRule(r *gatev1.Rule, at string, report func(string, string, ...any)) {
+	for j, text := range r.GetOperations() {
+		if _, err := compilePattern(text); err != nil {
+			report(fmt.Sprintf("%soperations[%d]", at, j), "%v", err)
+		}
+	}
+	if r.GetWhen() != "" {
+		if _, err := compilePredicate(r.GetWhen()); err != nil {
+			report(at+"when", "%v", err)
+		}
+	}
+	ask, allow := r.GetVerdict() == gatev1.Verdict_VERDICT_ASK, r.GetVerdict() == gatev1.Verdict_VERDICT_ALLOW
+	if r.GetTerms() != nil && !ask {
+		report(at+"terms", "are for ASK")
+	}
+	if r.GetBudget() != nil && !allow {
+		report(at+"budget", "is for ALLOW")
+	}
+	if r.GetAllowWrites() && !allow && r.GetTerms().GetOnTimeout() != gatev1.OnTimeout_ON_TIMEOUT_ALLOW {
+		report(at+"allow_writes", "is for ALLOW, and for ASK with an allow on timeout")
+	}
+}
+
+// Grants are the compiled patterns of one subject's grants.
+type Grants struct{ ids trie[[]string] }
+
+func compileGrants(grants []*gatev1.Grant) (*Grants, error) {
+	g := &Grants{}
+	for _, grant := range grants {
+		for _, text := range grant.GetOperations() {
+			p, err := compilePattern(text)
+			if err != nil {
+				return nil, fault.New(fault.PolicyUnreadable, "grant %s: %v", grant.GetGrantId(), err)
+			}
+			at := g.ids.at(p)
+			*at = append(*at, grant.GetGrantId())
+		}
+	}
+	return g, nil
+}
+
+// Match says whether any grant matches. A nil Grants has none.
+func (g *Grants) Match(operation string) bool {
+	if g == nil || !wholeSegments(operation) {
+		return false
+	}
+	var h hits[[]string]
+	g.ids.find(operation, &h)
+	return h.n > 0
+}
+
+// matching gives the ids of the grants that match, in order.
+func (g *Grants) matching(operation string) []string {
+	if g == nil || !wholeSegments(operation) {
+		return nil
+	}
+	var h hits[[]string]
+	g.ids.find(operation, &h)
+	var ids []string
+	for i := range h.n {
+		ids = append(ids, *h.at(i)...)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// CheckGrant says which patterns of a grant could match no operation.
+func CheckGrant(g *gatev1.Grant) error {
+	refusal, bad := fault.New(fault.FieldInvalid, "grant %s cannot be stored", g.GetGrantId()), false
+	for i, text := range g.GetOperations() {
+		if _, err := compilePattern(text); err != nil {
+			refusal, bad = refusal.Field(fmt.Sprintf("grant.operations[%d]", i), err.Error()), true
+		}
+	}
+	if bad {
+		return refusal
+	}
+	return nil
+}

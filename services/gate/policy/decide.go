@@ -1,0 +1,220 @@
+package policy
+
+import (
+	"slices"
+	"time"
+
+	gatev1 "weir/gen/gate/v1"
+)
+
+// Question is one check, with the caller as its credential says.
+type Question struct {
+	Subject    string
+	Agent      bool // the subject is an agent
+	Session    string
+	Confined   bool
+	OnBehalfOf []string // the nearest first
+
+	Operation    string
+	Effect       Effect
+	Conversation string // that the caller is running in, if any
+	Target       string // conversation that the operation acts on, if any
+	Input        Input
+	Now          time.Time
+}
+
+// The reasons of answers.
+const (
+	ReasonNotGranted  = "NOT_GRANTED"
+	ReasonAgentAdmin  = "AGENT_ADMIN"
+	ReasonSelfTarget  = "SELF_TARGET"
+	ReasonConfined    = "CONFINED"
+	ReasonRule        = "RULE"
+	ReasonReadAllowed = "READ_ALLOWED"
+	ReasonWriteAsks   = "WRITE_ASKS"
+)
+
+// Answer is the verdict on a question. An ASK is one before trusts are looked at,
+// and an ALLOW of a write one before budgets are.
+type Answer struct {
+	Verdict gatev1.Verdict
+	Reason  string
+	Rule    string // that decided, as policy/rule; the first of several
+	// Asked are all rules that ask, with their merged terms.
+	Asked []Asking
+	Terms Terms
+	// Budget is that of the rule that allowed a write, Limit 0 for none.
+	Budget   Window
+	Revision uint64
+}
+
+// Asking is a rule that asks.
+type Asking struct{ Rule, Why string }
+
+// Decide answers in a fixed order; the first that denies ends it. It is a pure
+// function of the Book and the question.
+func (b *Book) Decide(q *Question) Answer {
+	switch {
+	// What no configuration lifts.
+	case q.Agent && q.Effect == Admin:
+		return b.deny(ReasonAgentAdmin, "")
+	case q.Agent && q.Target != "" && q.Target == q.Conversation:
+		return b.deny(ReasonSelfTarget, "")
+	// A capability is a grant; without one nothing else counts.
+	case !b.Granted(q.Subject, q.Operation):
+		return b.deny(ReasonNotGranted, "")
+	case q.Effect != Read && b.confines(q):
+		return b.deny(ReasonConfined, "")
+	}
+
+	var o opinions
+	o.hear(b.tenant, q, allowCounts)
+	// Below the tenant an ALLOW counts only for what the tenant delegated.
+	below := allowIgnored
+	if b.tenant.delegated[q.Operation] {
+		below = allowCounts
+	}
+	o.hear(b.agents[q.Subject], q, below)
+	if q.Session != "" {
+		o.hear(b.sessions[q.Session], q, below)
+	}
+	// Denies pass to whoever acts on behalf of their target; what allows, or
+	// asks somebody, does not.
+	for _, subject := range q.OnBehalfOf {
+		o.hear(b.agents[subject], q, denyOnly)
+	}
+	return b.conclude(q, &o)
+}
+
+// confines says whether the caller, or one that it acts for, is confined.
+func (b *Book) confines(q *Question) bool {
+	if q.Confined {
+		return true
+	}
+	confined := func(l *layer) bool { return l != nil && l.confined }
+	return confined(b.agents[q.Subject]) || confined(b.sessions[q.Session]) ||
+		slices.ContainsFunc(q.OnBehalfOf, func(subject string) bool { return confined(b.agents[subject]) })
+}
+
+// part is which of a layer's verdicts count.
+type part int
+
+const (
+	allowCounts part = iota
+	allowIgnored
+	denyOnly
+)
+
+// opinions collects what layers say. The strictest of them wins.
+type opinions struct {
+	deny  *rule
+	asks  []*rule
+	allow *rule
+}
+
+// hear adds the opinion of one layer: DENY beats ASK beats ALLOW in it.
+func (o *opinions) hear(l *layer, q *Question, counts part) {
+	if l == nil || o.deny != nil {
+		return
+	}
+	var found hits[place]
+	l.rules.find(q.Operation, &found)
+	if o.deny = denying(&found, q); o.deny != nil || counts == denyOnly {
+		return
+	}
+	before := len(o.asks)
+	for i := range found.n {
+		c := &found.at(i).cells[q.Effect]
+		o.asks = append(o.asks, c.asks...)
+		for _, r := range c.conditional {
+			if r.verdict == gatev1.Verdict_VERDICT_ASK && r.matches(q) {
+				o.asks = append(o.asks, r)
+			}
+		}
+	}
+	if len(o.asks) > before || counts != allowCounts || o.allow != nil {
+		return
+	}
+	o.allow = allowing(&found, q)
+}
+
+func denying(found *hits[place], q *Question) *rule {
+	for i := range found.n {
+		if r := found.at(i).cells[q.Effect].deny; r != nil {
+			return r
+		}
+	}
+	return conditional(found, q, gatev1.Verdict_VERDICT_DENY)
+}
+
+func allowing(found *hits[place], q *Question) *rule {
+	for i := range found.n {
+		if r := found.at(i).cells[q.Effect].allow; r != nil {
+			return r
+		}
+	}
+	return conditional(found, q, gatev1.Verdict_VERDICT_ALLOW)
+}
+
+// conditional gives the first rule of a verdict whose predicate holds.
+func conditional(found *hits[place], q *Question, verdict gatev1.Verdict) *rule {
+	for i := range found.n {
+		for _, r := range found.at(i).cells[q.Effect].conditional {
+			if r.verdict == verdict && r.matches(q) {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+// matches evaluates a rule's predicate. What can't be evaluated counts against
+// the caller.
+func (r *rule) matches(q *Question) bool {
+	said, err := r.when.eval(q)
+	if err != nil {
+		return r.verdict != gatev1.Verdict_VERDICT_ALLOW
+	}
+	return said
+}
+
+func (b *Book) conclude(q *Question, o *opinions) Answer {
+	switch {
+	case o.deny != nil:
+		return b.deny(ReasonRule, o.deny.ref)
+	case len(o.asks) > 0:
+		return b.ask(o.asks)
+	case o.allow != nil:
+		return Answer{
+			Verdict: gatev1.Verdict_VERDICT_ALLOW, Reason: ReasonRule, Rule: o.allow.ref,
+			Budget: o.allow.budget, Revision: b.Revision,
+		}
+	case q.Effect == Read:
+		return Answer{Verdict: gatev1.Verdict_VERDICT_ALLOW, Reason: ReasonReadAllowed, Revision: b.Revision}
+	default:
+		return Answer{Verdict: gatev1.Verdict_VERDICT_ASK, Reason: ReasonWriteAsks, Revision: b.Revision}
+	}
+}
+
+func (b *Book) deny(reason, rule string) Answer {
+	return Answer{Verdict: gatev1.Verdict_VERDICT_DENY, Reason: reason, Rule: rule, Revision: b.Revision}
+}
+
+// ask brings the terms of all rules that ask together. A rule is heard once,
+// however many of its patterns match.
+func (b *Book) ask(asks []*rule) Answer {
+	out := Answer{
+		Verdict: gatev1.Verdict_VERDICT_ASK, Reason: ReasonRule, Rule: asks[0].ref,
+		Terms: asks[0].terms, Revision: b.Revision,
+	}
+	for i, r := range asks {
+		if slices.Contains(asks[:i], r) {
+			continue
+		}
+		out.Asked = append(out.Asked, Asking{Rule: r.ref, Why: r.source.GetDescription()})
+		if i > 0 {
+			out.Terms = out.Terms.merge(r.terms)
+		}
+	}
+	return out
+}

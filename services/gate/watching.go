@@ -1,0 +1,134 @@
+package gate
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	gatev1 "weir/gen/gate/v1"
+	"weir/internal/aggregate"
+	"weir/internal/fault"
+	"weir/internal/identity"
+	"weir/internal/journal"
+)
+
+// WatchApprovals reads the journal itself, so that what it gives does not depend
+// on this replica having been there. A token is a place in the stream.
+func (s *approvalServer) WatchApprovals(in *gatev1.WatchApprovalsRequest, stream grpc.ServerStreamingServer[gatev1.WatchApprovalsResponse]) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	// A watch ends only when somebody ends it; a gate that stops does.
+	defer context.AfterFunc(s.running, cancel)()
+	caller, err := identity.Must(ctx)
+	if err != nil {
+		return err
+	}
+	last, err := s.backend.Journal.LastSequence(ctx)
+	if err != nil {
+		return err
+	}
+	after := last
+	if in.GetResumeToken() != "" {
+		if after, err = openResumeToken(caller.Tenant, in.GetResumeToken(), last); err != nil {
+			return err
+		}
+	}
+	if err := stream.Send(&gatev1.WatchApprovalsResponse{ResumeToken: sealResumeToken(caller.Tenant, after)}); err != nil {
+		return err
+	}
+	consumer, err := s.backend.Consumer("gate", "approval-watch", "weir.gate."+journal.Escape(caller.Tenant)+"."+approvalKindName+".*")
+	if err != nil {
+		return err
+	}
+	err = consumer.Tail(ctx, after+1, func(e journal.Event) error {
+		change, err := s.change(ctx, caller, e)
+		if change == nil || err != nil {
+			return err
+		}
+		return stream.Send(change)
+	}, func() {})
+	switch {
+	case s.running.Err() != nil:
+		return fault.New(fault.ShuttingDown, "the gate stops: call again with the newest token").Retry(time.Second)
+	case ctx.Err() != nil:
+		return fault.From(ctx.Err())
+	default:
+		var told *fault.Error
+		if errors.As(err, &told) {
+			return err
+		}
+		return fault.New(fault.JournalUnavailable, "the watch was interrupted: call again with the newest token").Retry(time.Second).Wrap(err)
+	}
+}
+
+// change turns an event into what a caller is told of it; nil where it is not
+// the caller's to see.
+func (s *approvalServer) change(ctx context.Context, caller identity.Caller, e journal.Event) (*gatev1.WatchApprovalsResponse, error) {
+	found, err := s.approvals.Read(ctx, e.Key)
+	if err != nil {
+		return nil, err
+	}
+	if !maySee(caller, found.State.Requester) {
+		return nil, nil
+	}
+	out := &gatev1.WatchApprovalsResponse{
+		ResumeToken: sealResumeToken(caller.Tenant, e.Sequence),
+		Change:      e.Type[strings.LastIndex(e.Type, ".")+1:],
+		ChangeTime:  timestamppb.New(e.Time),
+		Approval:    approvalToProto(found.State),
+	}
+	if recorded, err := aggregate.Decode[*gatev1.Event](e); err == nil {
+		out.Actor = recorded.Event.GetActor()
+	}
+	return out, nil
+}
+
+// A resume token is opaque to callers: the tenant and the sequence of the last
+// event that was given.
+func sealResumeToken(tenant string, sequence uint64) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(tenant + " " + strconv.FormatUint(sequence, 36)))
+}
+
+func openResumeToken(tenant, token string, last uint64) (uint64, error) {
+	refusal := fault.New(fault.CursorUnavailable, "the resume token is not one that this gate gave").
+		Field("resume_token", "must be one of an earlier answer to the same tenant, unchanged")
+	text, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil {
+		return 0, refusal
+	}
+	whose, number, _ := strings.Cut(string(text), " ")
+	sequence, err := strconv.ParseUint(number, 36, 64)
+	if err != nil || whose != tenant || sequence > last {
+		return 0, refusal
+	}
+	return sequence, nil
+}
+
+// give records a trust, once for each approval.
+func give(ctx context.Context, trusts *aggregate.Loop[Trust, *gatev1.Event], tenant, by string, given *gatev1.TrustGiven) error {
+	_, err := trusts.Do(ctx, trustKind().Key(tenant, given.GetTrustId()), func(t Trust, _ time.Time) (*gatev1.Event, error) {
+		return decideGive(t, by, given)
+	})
+	return err
+}
+
+// hearDecisions records the trusts that decisions made. It hears of every
+// decision, so that one is made also where the gate died right after it.
+func hearDecisions(trusts *aggregate.Loop[Trust, *gatev1.Event]) journal.Handler {
+	return func(ctx context.Context, e journal.Event) error {
+		recorded, err := aggregate.Decode[*gatev1.Event](e)
+		if err != nil {
+			return err
+		}
+		if given := recorded.Event.GetApprovalDecided().GetTrust(); given != nil {
+			return give(ctx, trusts, e.Key.Tenant, recorded.Event.GetActor(), given)
+		}
+		return nil
+	}
+}
