@@ -26,7 +26,7 @@ require (
 	weir/services/registry v0.0.0
 )
 
-require golang.org/x/mod v0.43.0 // indirect
+require golang.org/x/mod v0.43.0
 
 require (
 	buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go v1.36.12-20260825204119-511051f7f437.2 // indirect

@@ -1,4 +1,5 @@
-// Command weir runs a mesh, makes credentials for it, and shows what happens in it.
+// Command weir runs a mesh, makes credentials for it, shows what happens in it, and is
+// how people decide, write policies and check the audit log.
 package main
 
 import (
@@ -9,14 +10,19 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"weir/cmd/internal/console"
 )
 
 type commands struct {
-	Up     upCommand     `cmd:"" help:"Run the whole mesh in this process, for development."`
-	Demo   demoCommand   `cmd:"" help:"Tell the story of one operation, and check every step of it."`
-	Events eventsCommand `cmd:"" help:"Print what happens, as it does: one event a line, in JSON."`
-	Token  tokenCommand  `cmd:"" help:"Print a token signed with the key of a data folder."`
-	Keys   keysCommand   `cmd:"" help:"Make a data folder's key and tokens, without running anything."`
+	Up        upCommand        `cmd:"" help:"Run the whole mesh in this process, for development."`
+	Demo      demoCommand      `cmd:"" help:"Tell the story of one operation, and check every step of it."`
+	Events    eventsCommand    `cmd:"" help:"Print what happens, as it does: one event a line, in JSON."`
+	Policy    policyCommand    `cmd:"" help:"Verify, explain, test and apply files of policies and grants."`
+	Approvals approvalsCommand `cmd:"" help:"See what waits for a person, and decide it."`
+	Audit     auditCommand     `cmd:"" help:"Keep, verify and read the gate's audit log."`
+	Token     tokenCommand     `cmd:"" help:"Print a token signed with the key of a data folder."`
+	Keys      keysCommand      `cmd:"" help:"Make a data folder's key and tokens, without running anything."`
 }
 
 func main() {
@@ -35,6 +41,9 @@ func main() {
 	err := parsed.Run()
 	if errors.Is(err, errTold) {
 		os.Exit(1)
+	}
+	if code, said := errors.AsType[console.Exit](err); said {
+		os.Exit(int(code))
 	}
 	parsed.FatalIfErrorf(err)
 }

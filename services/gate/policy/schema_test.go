@@ -100,7 +100,7 @@ var shapes = []struct {
 			"{id: a, ask: [a/b], budget: 1/1m}", "{id: a, allow: [a/b], ttl: 1m}", "{id: a, allow: [a/b], note: required}", "{id: a, allow: [a/b], on_timeout: deny}",
 			"{id: a, allow: [a/b], approvers: [{scope: approval.decide}]}", "{id: a, deny: [a/b], allow_writes: true}",
 			"{id: a, deny: [a/b], ttl: 1m}", "{id: a, deny: [a/b], on_timeout: deny}", "{id: a, deny: [a/b], note: required}", "{id: a, deny: [a/b], approvers: [{scope: approval.decide}]}",
-			 "{id: a, deny: [a/b], budget: 1/1m}",
+			"{id: a, deny: [a/b], budget: 1/1m}",
 			"{id: a, ask: [a/b], approvers: []}", "{id: a, ask: [a/b], approvers: [{}]}", "{id: a, ask: [a/b], approvers: [approval.decide]}",
 			"{id: a, ask: [a/b], approvers: [{scope: approval}]}", "{id: a, ask: [a/b], approvers: [{scope: approval.decide.}]}",
 			"{id: a, ask: [a/b], approvers: [{scope: approval.decide, count: 0}]}", "{id: a, ask: [a/b], approvers: [{scope: approval.decide, count: 11}]}",

@@ -1,0 +1,335 @@
+package gate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	gatev1 "weir/gen/gate/v1"
+	"weir/internal/fault"
+	"weir/services/gate/policy"
+)
+
+// finance and security are two groups; both must agree.
+var both = policy.Terms{
+	TTL: time.Minute, OnTimeout: policy.TimeoutDeny,
+	Approvers: []policy.Approver{{Scope: "approval.decide.finance", Count: 1}, {Scope: "approval.decide.security", Count: 1}},
+}
+
+// by is what somebody of some groups says.
+func by(who string, approve bool, groups ...string) decision {
+	d := decision{RequestID: "by-" + who, Decider: "human:" + who, Person: true, Approve: approve, InputDigest: "input", Scopes: []string{"approval.decide"}}
+	for _, g := range groups {
+		d.Scopes = append(d.Scopes, "approval.decide."+g)
+	}
+	return d
+}
+
+func askedOn(terms policy.Terms) *history {
+	h := &history{}
+	cmd := asked
+	cmd.Terms = terms
+	event, err := decideRequest(h.approval, cmd, epoch)
+	if err != nil {
+		panic(err)
+	}
+	h.record(event, epoch)
+	return h
+}
+
+// say has somebody decide, and gives the state after it or the reason why not.
+func (h *history) say(d decision) string {
+	event, err := decideDecision(h.approval, "a-1", d, inTime)
+	if err != nil {
+		return string(fault.ReasonOf(err))
+	}
+	if event != nil {
+		h.record(event, inTime)
+	}
+	return string(h.approval.State)
+}
+
+func TestAQuorumNeedsDistinctPeopleOfEachGroup(t *testing.T) {
+	two := both
+	two.Approvers = []policy.Approver{{Scope: "approval.decide.finance", Count: 2}}
+	named := both
+	named.Approvers = []policy.Approver{{Scope: "approval.decide", Count: 1, People: []string{"human:erin"}}}
+	for name, tc := range map[string]struct {
+		terms policy.Terms
+		says  []decision
+		want  []string
+	}{
+		"one of each":                    {both, []decision{by("fay", true, "finance"), by("sam", true, "security")}, []string{"PENDING", "APPROVED"}},
+		"in any order":                   {both, []decision{by("sam", true, "security"), by("fay", true, "finance")}, []string{"PENDING", "APPROVED"}},
+		"one who is in both counts once": {both, []decision{by("x", true, "finance", "security"), by("x", true, "finance", "security")}, []string{"PENDING", "PENDING"}},
+		"the same one under another id": {both, []decision{by("x", true, "finance", "security"), func() decision {
+			d := by("x", true, "finance", "security")
+			d.RequestID = "again"
+			return d
+		}()}, []string{"PENDING", "APPROVAL_DECIDED"}},
+		"one who is in both makes room for another": {both, []decision{by("x", true, "finance", "security"), by("fay", true, "finance")}, []string{"PENDING", "APPROVED"}},
+		"a second of one group is one too many":     {both, []decision{by("fay", true, "finance"), by("fred", true, "finance")}, []string{"PENDING", "APPROVER_SCOPE_MISSING"}},
+		"one of no group":                           {both, []decision{by("carol", true)}, []string{"APPROVER_SCOPE_MISSING"}},
+		"nor may they deny":                         {both, []decision{by("carol", false)}, []string{"APPROVER_SCOPE_MISSING"}},
+		"one denial ends it":                        {both, []decision{by("fay", true, "finance"), by("fred", false, "finance"), by("sam", true, "security")}, []string{"PENDING", "DENIED", "APPROVAL_DECIDED"}},
+		"a change of mind ends it":                  {both, []decision{by("fay", true, "finance"), func() decision { d := by("fay", false, "finance"); d.RequestID = "no"; return d }()}, []string{"PENDING", "DENIED"}},
+		"two of one group":                          {two, []decision{by("fay", true, "finance"), by("fred", true, "finance")}, []string{"PENDING", "APPROVED"}},
+		"only who is named":                         {named, []decision{by("carol", true), by("erin", true)}, []string{"APPROVER_SCOPE_MISSING", "APPROVED"}},
+		"a retry gets the first answer":             {both, []decision{by("fay", true, "finance"), by("fay", true, "finance")}, []string{"PENDING", "PENDING"}},
+	} {
+		h := askedOn(tc.terms)
+		for i, d := range tc.says {
+			if got := h.say(d); got != tc.want[i] {
+				t.Errorf("%s: step %d: %s, want %s", name, i, got, tc.want[i])
+			}
+		}
+	}
+}
+
+// Whoever votes in whatever order: it is approved exactly when people can be
+// found among those who approved, all different, for every requirement.
+func TestAnApprovalIsApprovedExactlyWhenEveryRequirementHasSomebodyElse(t *testing.T) {
+	groups := []string{"finance", "security", "legal"}
+	rapid.Check(t, func(t *rapid.T) {
+		terms := policy.Terms{TTL: time.Minute, OnTimeout: policy.TimeoutDeny}
+		for _, g := range groups {
+			if n := rapid.IntRange(0, 2).Draw(t, g); n > 0 {
+				terms.Approvers = append(terms.Approvers, policy.Approver{Scope: "approval.decide." + g, Count: n})
+			}
+		}
+		h := askedOn(terms)
+		var approved []policy.Voter
+		for i := range rapid.IntRange(1, 8).Draw(t, "people") {
+			d := by(fmt.Sprint(i), true, rapid.SliceOfDistinct(rapid.SampledFrom(groups), rapid.ID[string]).Draw(t, "groups")...)
+			state := h.say(d)
+			if state == "PENDING" || state == "APPROVED" {
+				approved = append(approved, policy.Voter{Subject: d.Decider, Scopes: d.Scopes})
+			}
+			if enough := canFill(terms.Required(), approved, nil); enough != (h.approval.State == stateApproved) {
+				t.Fatalf("%v approved of %v: state %s", approved, terms.Required(), h.approval.State)
+			}
+			if state == "APPROVED" {
+				return
+			}
+		}
+	})
+}
+
+// canFill tries every way to give each requirement people of its own.
+func canFill(required []policy.Approver, people []policy.Voter, used []string) bool {
+	if len(required) == 0 {
+		return true
+	}
+	first := required[0]
+	if first.Count == 0 {
+		return canFill(required[1:], people, used)
+	}
+	rest := slices.Clone(required)
+	rest[0].Count--
+	for _, p := range people {
+		if !slices.Contains(used, p.Subject) && slices.Contains(p.Scopes, first.Scope) && canFill(rest, people, append(slices.Clone(used), p.Subject)) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestARequiredNoteIsRequiredOfEverybody(t *testing.T) {
+	terms := one
+	terms.NoteRequired = true
+	h := askedOn(terms)
+	if got := h.say(approved); got != "NOTE_REQUIRED" {
+		t.Errorf("approving without: %s", got)
+	}
+	blank := denied
+	blank.Note = " \t"
+	if got := h.say(blank); got != "NOTE_REQUIRED" {
+		t.Errorf("denying with a blank one: %s", got)
+	}
+	if got := h.say(denied); got != "DENIED" {
+		t.Errorf("denying with one: %s", got)
+	}
+}
+
+func TestAnAmendmentStartsTheVotingAnew(t *testing.T) {
+	h := askedOn(both)
+	h.say(by("fay", true, "finance"))
+	amend := by("sam", true, "security")
+	amend.Amendment = &amendment{Input: `{"amount":5}`, Digest: "amended"}
+	if got := h.say(amend); got != "PENDING" {
+		t.Fatalf("the amendment: %s; what was said to another input must not count", got)
+	}
+	if got := h.say(by("fred", true, "finance")); got != "DIGEST_MISMATCH" {
+		t.Fatalf("approving the old digest: %s", got)
+	}
+	again := by("fay", true, "finance")
+	again.RequestID, again.InputDigest = "again", "amended"
+	if got := h.say(again); got != "APPROVED" {
+		t.Fatalf("approving the new one: %s", got)
+	}
+	shown := approvalToProto(h.approval)
+	if shown.GetAmendedBy() != "human:sam" || shown.GetInputDigest() != "amended" || shown.GetAskedInputDigest() != "input" || len(shown.GetVotes()) != 2 {
+		t.Errorf("shown as %v", shown)
+	}
+	if !slices.ContainsFunc(shown.GetFlags(), func(f *gatev1.Flag) bool { return f.GetKind() == gatev1.FlagKind_FLAG_KIND_AMENDED }) {
+		t.Error("an amendment is not flagged")
+	}
+	use := redeemed
+	use.Now.Terms = both
+	if event, err := decideRedemption(h.approval, "a-1", use, inTime); err != nil || event == nil {
+		t.Errorf("redeeming by the digest that was asked for: %v", err)
+	}
+	use.InputDigest = "amended"
+	_, err := decideRedemption(h.approval, "a-1", use, inTime)
+	want(t, "redeeming by another digest than was asked for", err, fault.DigestMismatch)
+}
+
+func TestATrustIsTheNarrowestThatAllApproversAskedFor(t *testing.T) {
+	wish := func(d decision, anyInput bool, ttl time.Duration) decision {
+		d.Remember = &remember{AnyInput: anyInput, TTL: ttl}
+		return d
+	}
+	last := func(h *history) *gatev1.TrustGiven { return h.events[len(h.events)-1].GetApprovalDecided().GetTrust() }
+
+	h := askedOn(both)
+	h.say(wish(by("fay", true, "finance"), true, time.Hour))
+	if last(h) != nil {
+		t.Fatal("a trust before the approval")
+	}
+	h.say(wish(by("sam", true, "security"), false, 2*time.Hour))
+	given := last(h)
+	if given.GetInputDigest() != "input" || !given.GetExpireTime().AsTime().Equal(inTime.Add(time.Hour)) ||
+		strings.Join(given.GetGivenBy(), " ") != "human:fay human:sam" || given.GetSession() != "s-1" || given.GetSubject() != "agent:alice" {
+		t.Errorf("given is %v", given)
+	}
+
+	h = askedOn(both)
+	h.say(by("fay", true, "finance"))
+	h.say(wish(by("sam", true, "security"), true, time.Hour))
+	if last(h) != nil {
+		t.Error("one of two did not want it remembered, and it is")
+	}
+
+	for name, change := range map[string]func(*Approval, *decision){
+		"without a session": func(a *Approval, _ *decision) { a.Session = "" },
+		"of an ADMIN":       func(a *Approval, _ *decision) { a.Effect = policy.Admin },
+		"of an amendment":   func(_ *Approval, d *decision) { d.Amendment = &amendment{Input: "{}", Digest: "x"} },
+		"with a denial":     func(_ *Approval, d *decision) { d.Approve = false },
+	} {
+		a, d := askedOn(one).approval, wish(approved, true, time.Hour)
+		change(&a, &d)
+		_, err := decideDecision(a, "a-1", d, inTime)
+		want(t, "a trust "+name, err, fault.FieldInvalid)
+	}
+}
+
+func TestATrustCoversExactlyWhatItSays(t *testing.T) {
+	given := Trust{State: trustHeld, Terms: one, Expires: afterwars}
+	for name, tc := range map[string]struct {
+		change func(*Trust)
+		terms  policy.Terms
+		at     time.Time
+		holds  bool
+	}{
+		"as given":          {func(*Trust) {}, one, inTime, true},
+		"at its very end":   {func(*Trust) {}, one, afterwars, false},
+		"after its end":     {func(*Trust) {}, one, afterwars.Add(1), false},
+		"on other terms":    {func(*Trust) {}, both, inTime, false},
+		"revoked":           {func(t *Trust) { t.State = trustRevoked }, one, inTime, false},
+		"with another TTL":  {func(*Trust) {}, policy.Terms{TTL: time.Hour, OnTimeout: policy.TimeoutDeny}, inTime, true},
+		"a note is wanted":  {func(*Trust) {}, policy.Terms{OnTimeout: policy.TimeoutDeny, NoteRequired: true}, inTime, false},
+		"one that is ended": {func(t *Trust) { t.State = trustExpired }, one, inTime, false},
+	} {
+		trust := given
+		tc.change(&trust)
+		if got := trust.holds(tc.terms, tc.at); got != tc.holds {
+			t.Errorf("%s: holds is %v", name, got)
+		}
+	}
+	c := coverage{Subject: "agent:a", Session: "s", Operation: "x/y", SpecDigest: "d", InputDigest: "*"}
+	seen := map[string]bool{c.id(): true}
+	for _, other := range []coverage{
+		{Subject: "agent:b", Session: "s", Operation: "x/y", SpecDigest: "d", InputDigest: "*"},
+		{Subject: "agent:a", Session: "*", Operation: "x/y", SpecDigest: "d", InputDigest: "*"},
+		{Subject: "agent:a", Session: "s", Operation: "x/*", SpecDigest: "d", InputDigest: "*"},
+		{Subject: "agent:a", Session: "s", Operation: "x/y", SpecDigest: "e", InputDigest: "*"},
+		{Subject: "agent:a", Session: "s", Operation: "x/y", SpecDigest: "d"},
+	} {
+		if seen[other.id()] {
+			t.Errorf("%+v is covered by another's trust", other)
+		}
+		seen[other.id()] = true
+	}
+}
+
+func TestHearingOfATrustAgainDoesNotBringItBack(t *testing.T) {
+	given := &gatev1.TrustGiven{TrustId: "t", GiveTime: deadline(inTime), ExpireTime: deadline(afterwars)}
+	revoked := Trust{ID: "t", State: trustRevoked, Given: inTime}
+	if event, err := decideGive(revoked, "human:carol", given); event != nil || err != nil {
+		t.Errorf("heard again: %v, %v", event, err)
+	}
+	given.GiveTime = deadline(inTime.Add(time.Second))
+	if event, err := decideGive(revoked, "human:carol", given); event == nil || err != nil {
+		t.Errorf("given anew: %v, %v", event, err)
+	}
+}
+
+func TestWhatHappensAtTheDeadline(t *testing.T) {
+	on := func(what policy.OnTimeout) *history {
+		terms := one
+		terms.OnTimeout = what
+		return askedOn(terms)
+	}
+	end := epoch.Add(time.Minute)
+
+	if h := on(policy.TimeoutWait); h.approval.lapsed(end.Add(1000*time.Hour)) || !h.approval.Expires.IsZero() {
+		t.Error("one that waits lapses")
+	}
+	h := on(policy.TimeoutAllow)
+	if event, err := decideExpiry(h.approval, end.Add(-1)); event != nil || err != nil {
+		t.Errorf("a moment before: %v, %v", event, err)
+	}
+	event, err := decideExpiry(h.approval, end)
+	if err != nil || event.GetApprovalTimedOut() == nil {
+		t.Fatalf("at the deadline: %v, %v", event, err)
+	}
+	h.record(event, end)
+	if h.approval.State != stateApproved || !approvalToProto(h.approval).GetByTimeout() {
+		t.Errorf("nobody answered, and it is %+v", h.approval)
+	}
+	// The policies must still say so when it is used.
+	use := redeemed
+	use.Now.Terms = one
+	_, err = decideRedemption(h.approval, "a-1", use, end)
+	if err != errOtherTerms {
+		t.Errorf("redeeming where a person is needed now: %v", err)
+	}
+	use.Now.Terms = h.approval.Terms
+	if event, err := decideRedemption(h.approval, "a-1", use, end); err != nil || event == nil {
+		t.Errorf("redeeming: %v", err)
+	}
+	// Once approved by people it must be used in time, however it was asked.
+	h = on(policy.TimeoutWait)
+	h.say(approved)
+	if got := h.approval.Expires; !got.Equal(inTime.Add(time.Minute)) {
+		t.Errorf("approved, it lapses at %v", got)
+	}
+}
+
+// A clock that steps back does not undo what was recorded, and one that steps
+// forward ends things at once.
+func TestClockSteps(t *testing.T) {
+	h := askedOn(one)
+	h.say(approved)
+	event, err := decideExpiry(h.approval, afterwars)
+	if err != nil || event == nil {
+		t.Fatalf("forward: %v, %v", event, err)
+	}
+	h.record(event, afterwars)
+	_, err = decideRedemption(h.approval, "a-1", redeemed, epoch)
+	want(t, "redeeming after the clock stepped back", err, fault.ApprovalExpired)
+}
