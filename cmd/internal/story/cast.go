@@ -26,7 +26,12 @@ type cast struct {
 	alice, bob       grpc.CallOption // agents
 	aliceDeciding    grpc.CallOption // Alice, were she given an approver's scope
 	bobDeciding      grpc.CallOption
+	dave             grpc.CallOption // an agent in a session, on behalf of Omar
+	omarDeciding     grpc.CallOption
+	fay, sam         grpc.CallOption // approvers, of finance and of security
+	ida              grpc.CallOption // auditor
 
+	audits        auditor
 	approvals     gatev1.ApprovalServiceClient
 	policies      gatev1.PolicyServiceClient
 	operations    registryv1.OperationServiceClient
@@ -40,20 +45,28 @@ type cast struct {
 
 func (c *cast) assemble(stage Stage, tenant string) error {
 	deciding := slices.Concat(home.AgentScopes, home.ApproverScopes)
+	group := func(name string) []string {
+		return slices.Concat(home.ApproverScopes, []string{"approval.decide." + name})
+	}
 	for _, one := range []struct {
-		as      *grpc.CallOption
-		subject string
-		scopes  []string
+		as *grpc.CallOption
+		identity.Caller
 	}{
-		{&c.ann, "human:ann", home.AdminScopes},
-		{&c.omar, "human:omar", home.OperatorScopes},
-		{&c.carol, "human:carol", home.ApproverScopes},
-		{&c.alice, "agent:alice", home.AgentScopes},
-		{&c.bob, "agent:bob", home.AgentScopes},
-		{&c.aliceDeciding, "agent:alice", deciding},
-		{&c.bobDeciding, "agent:bob", deciding},
+		{&c.ann, identity.Caller{Subject: "human:ann", Scopes: home.AdminScopes}},
+		{&c.omar, identity.Caller{Subject: "human:omar", Scopes: home.OperatorScopes}},
+		{&c.carol, identity.Caller{Subject: "human:carol", Scopes: home.ApproverScopes}},
+		{&c.alice, identity.Caller{Subject: "agent:alice", Scopes: home.AgentScopes}},
+		{&c.bob, identity.Caller{Subject: "agent:bob", Scopes: home.AgentScopes}},
+		{&c.aliceDeciding, identity.Caller{Subject: "agent:alice", Scopes: deciding}},
+		{&c.bobDeciding, identity.Caller{Subject: "agent:bob", Scopes: deciding}},
+		{&c.dave, identity.Caller{Subject: "agent:dave", Scopes: home.AgentScopes, Session: "run-1", OnBehalfOf: []string{"human:omar"}}},
+		{&c.omarDeciding, identity.Caller{Subject: "human:omar", Scopes: home.ApproverScopes}},
+		{&c.fay, identity.Caller{Subject: "human:fay", Scopes: group("finance")}},
+		{&c.sam, identity.Caller{Subject: "human:sam", Scopes: group("security")}},
+		{&c.ida, identity.Caller{Subject: "human:ida", Scopes: home.AuditorScopes}},
 	} {
-		token, err := stage.Token(identity.Caller{Tenant: tenant, Subject: one.subject, Scopes: one.scopes})
+		one.Tenant = tenant
+		token, err := stage.Token(one.Caller)
 		if err != nil {
 			return err
 		}
@@ -92,6 +105,7 @@ func (c *cast) assemble(stage Stage, tenant string) error {
 		return err
 	}
 	c.approvals, c.policies = gatev1.NewApprovalServiceClient(gate), gatev1.NewPolicyServiceClient(gate)
+	c.audits = auditor{gatev1.NewAuditServiceClient(gate), c.ida}
 	c.operations = registryv1.NewOperationServiceClient(registry)
 	c.conversations = conversationv1.NewConversationServiceClient(conversation)
 	c.messages = conversationv1.NewMessageServiceClient(conversation)
@@ -133,3 +147,21 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 
 // RequireTransportSecurity is false: the story's meshes are on this machine.
 func (b bearer) RequireTransportSecurity() bool { return false }
+
+// auditor calls as one auditor.
+type auditor struct {
+	gatev1.AuditServiceClient
+	as grpc.CallOption
+}
+
+func (a auditor) GetCheckpoint(ctx context.Context, in *gatev1.GetCheckpointRequest, _ ...grpc.CallOption) (*gatev1.GetCheckpointResponse, error) {
+	return a.AuditServiceClient.GetCheckpoint(ctx, in, a.as)
+}
+
+func (a auditor) ListRecords(ctx context.Context, in *gatev1.ListRecordsRequest, _ ...grpc.CallOption) (*gatev1.ListRecordsResponse, error) {
+	return a.AuditServiceClient.ListRecords(ctx, in, a.as)
+}
+
+func (a auditor) ProveConsistency(ctx context.Context, in *gatev1.ProveConsistencyRequest, _ ...grpc.CallOption) (*gatev1.ProveConsistencyResponse, error) {
+	return a.AuditServiceClient.ProveConsistency(ctx, in, a.as)
+}

@@ -1,5 +1,5 @@
-// Package story tells how one operation goes from asking to done through all four
-// services, as the people and agents concerned see it, and checks every step.
+// Package story tells how operations go from asking to done through all four services,
+// as the people and agents concerned see it, and checks every step.
 package story
 
 import (
@@ -52,6 +52,12 @@ var chapters = []chapter{
 	{"8. … and, not sure whether she did, notes it again", (*story).dispatchAgain},
 	{"9. Anybody can follow the events from NATS", (*story).events},
 	{"10, 11. In the end, nothing is lost and nothing is there twice", (*story).recount},
+	{"12. Ida keeps a checkpoint of the audit log", (*story).keepCheckpoint},
+	{"12. Ann applies a policy. One that would open too much is refused", (*story).applyPolicy},
+	{"13. Dave, another agent, asks for what needs two people", (*story).askTwo},
+	{"13. … and the second one approves", (*story).secondVoice},
+	{"14. What both wanted remembered is not asked for again, and nothing else is covered", (*story).useTrust},
+	{"15. Ida proves that the record of all this is whole", (*story).auditAll},
 }
 
 // story is one telling. What later chapters need of earlier ones is in it.
@@ -65,6 +71,9 @@ type story struct {
 	message           string // what was said, by its id in the conversation
 	delivered         string // and by its id in the inbox
 	token, dispatchID string // Bob's claim, and Alice's note
+
+	trust          string // what Dave need not ask for again
+	kept, verifier string // Ida's checkpoint, and the key that it is signed with
 
 	disturbed int
 }

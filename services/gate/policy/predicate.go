@@ -10,6 +10,8 @@ import (
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
+
+	"weir/internal/strictjson"
 )
 
 // predicateCost bounds one evaluation, in CEL's units of about one elementary
@@ -163,16 +165,24 @@ func (i *Input) get() (any, bool) {
 		return nil, false
 	}
 	if i.state == inputUnread {
-		i.state = inputRead
-		if json.Unmarshal([]byte(*i.text), &i.value) != nil {
-			i.state = inputBad
-			return nil, false
-		}
-		if i.value == nil {
-			i.value = types.NullValue
-		}
+		i.read()
 	}
-	return i.value, true
+	return i.value, i.state == inputRead
+}
+
+// read takes strict JSON only. Text that parsers read differently, such as an
+// object with a key twice, is no input: a predicate might look at one reading
+// and the operation run with the other.
+func (i *Input) read() {
+	i.state = inputBad
+	canonical, err := strictjson.Canonical(*i.text)
+	if err != nil || json.Unmarshal(canonical, &i.value) != nil {
+		return
+	}
+	i.state = inputRead
+	if i.value == nil {
+		i.value = types.NullValue
+	}
 }
 
 // timeOf keeps times in whole microseconds, as events have them.
