@@ -21,6 +21,6 @@ if wait > 0 then
   return wait
 end
 for _, key in ipairs(KEYS) do
-  redis.call('ZADD', key, ARGV[2], member)
+  redis.call('ZADD', key, 'NX', ARGV[2], member)
 end
 return 0

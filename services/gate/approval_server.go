@@ -22,7 +22,6 @@ type approvalServer struct {
 	view      *bookView
 	asker     *asker
 	backend   *backend.Backend
-	running   context.Context // ends when the gate stops
 }
 
 func (s *approvalServer) GetApproval(ctx context.Context, in *gatev1.GetApprovalRequest) (*gatev1.GetApprovalResponse, error) {

@@ -95,7 +95,7 @@ func Run(ctx context.Context, cfg Config) error {
 				view: view, asker: asker, approvals: approvals, checks: checks, trusts: trusts, catalogue: catalogue, hot: b.Hot,
 			})
 			gatev1.RegisterApprovalServiceServer(s, &approvalServer{
-				approvals: approvals, trusts: trusts, view: view, asker: asker, backend: b, running: ctx,
+				approvals: approvals, trusts: trusts, view: view, asker: asker, backend: b,
 			})
 			gatev1.RegisterPolicyServiceServer(s, &policyServer{grants: grants, policies: policies, view: view})
 			gatev1.RegisterAuditServiceServer(s, audit.NewServer(auditLog, signer, verifier))

@@ -21,10 +21,7 @@ import (
 // WatchApprovals reads the journal itself, so that what it gives does not depend
 // on this replica having been there. A token is a place in the stream.
 func (s *approvalServer) WatchApprovals(in *gatev1.WatchApprovalsRequest, stream grpc.ServerStreamingServer[gatev1.WatchApprovalsResponse]) error {
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel()
-	// A watch ends only when somebody ends it; a gate that stops does.
-	defer context.AfterFunc(s.running, cancel)()
+	ctx := stream.Context()
 	caller, err := identity.Must(ctx)
 	if err != nil {
 		return err
@@ -53,18 +50,13 @@ func (s *approvalServer) WatchApprovals(in *gatev1.WatchApprovalsRequest, stream
 		}
 		return stream.Send(change)
 	}, func() {})
-	switch {
-	case s.running.Err() != nil:
-		return fault.New(fault.ShuttingDown, "the gate stops: call again with the newest token").Retry(time.Second)
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return fault.From(ctx.Err())
-	default:
-		var told *fault.Error
-		if errors.As(err, &told) {
-			return err
-		}
-		return fault.New(fault.JournalUnavailable, "the watch was interrupted: call again with the newest token").Retry(time.Second).Wrap(err)
 	}
+	if told, ok := errors.AsType[*fault.Error](err); ok {
+		return told
+	}
+	return fault.New(fault.JournalUnavailable, "the watch was interrupted: call again with the newest token").Retry(time.Second).Wrap(err)
 }
 
 // change turns an event into what a caller is told of it; nil where it is not

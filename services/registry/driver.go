@@ -311,7 +311,8 @@ func (d *driver) wake(ctx context.Context, key journal.Key) (time.Duration, erro
 }
 
 // hear is what the gate's events do: it drives whatever waited for an approval
-// that was decided, expired or was cancelled.
+// that was decided, expired, was cancelled or superseded, or that its time
+// approved.
 func (d *driver) hear(ctx context.Context, e journal.Event) error {
 	recorded, err := aggregate.Decode[*gatev1.Event](e)
 	if err != nil {
@@ -325,6 +326,10 @@ func (d *driver) hear(ctx context.Context, e journal.Event) error {
 		request = event.ApprovalExpired.GetRequestId()
 	case *gatev1.Event_ApprovalCancelled:
 		request = event.ApprovalCancelled.GetRequestId()
+	case *gatev1.Event_ApprovalTimedOut:
+		request = event.ApprovalTimedOut.GetRequestId()
+	case *gatev1.Event_ApprovalSuperseded:
+		request = event.ApprovalSuperseded.GetRequestId()
 	default:
 		return nil
 	}
