@@ -202,18 +202,30 @@ func (c *Consumer) RemoveOthers(ctx context.Context, prefix string) error {
 // handled. It returns when ctx ends, or with an error after which the view may
 // have a hole: start over with an empty one.
 //
+// An event that cannot be read comes with its key and sequence, and the error: a
+// view that stopped there would go on showing what was before it.
+//
 // The consumer's name is not used: a view belongs to one process.
-func (c *Consumer) Watch(ctx context.Context, handle func(Event) error, caughtUp func()) error {
+func (c *Consumer) Watch(ctx context.Context, handle func(Event, error) error, caughtUp func()) error {
 	config := jetstream.OrderedConsumerConfig{
 		FilterSubjects: c.filters,
 		DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,
 	}
 	return c.ordered(ctx, config, func(msg jetstream.Msg) error {
-		event, err := fromMessage(msg)
-		if err != nil {
-			return err
+		event, unreadable := fromMessage(msg)
+		if unreadable != nil {
+			key, err := parseSubject(msg.Subject())
+			if err != nil {
+				c.log.Warn("an event of no aggregate", "subject", msg.Subject(), "error", err)
+				return nil
+			}
+			meta, err := msg.Metadata()
+			if err != nil {
+				return err
+			}
+			event = Event{Key: key, Sequence: meta.Sequence.Stream}
 		}
-		return handle(event)
+		return handle(event, unreadable)
 	}, caughtUp)
 }
 

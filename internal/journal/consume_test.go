@@ -327,7 +327,7 @@ func TestWatchSeesTheLastOfEachThenCatchesUpThenFollows(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		done <- consumer(t, n.Connect(), "", "weir.test.*.thing.*").Watch(ctx,
-			func(e journal.Event) error { seen <- e.ID; return nil },
+			func(e journal.Event, _ error) error { seen <- e.ID; return nil },
 			func() { seen <- "caught up" })
 	}()
 	for _, want := range []string{"a2", "b2", "caught up"} {
@@ -354,7 +354,9 @@ func TestWatchOfNothingHasCaughtUpAtOnce(t *testing.T) {
 	appended(t, j, event("of another kind"), 0)
 	ready := make(chan struct{})
 	c := consumer(t, n.Connect(), "", "weir.test.*.none.*")
-	go func() { _ = c.Watch(t.Context(), func(journal.Event) error { return nil }, func() { close(ready) }) }()
+	go func() {
+		_ = c.Watch(t.Context(), func(journal.Event, error) error { return nil }, func() { close(ready) })
+	}()
 	<-ready
 }
 
@@ -363,15 +365,30 @@ func TestWatchEndsWhereTheViewWouldHaveAHole(t *testing.T) {
 	j, nc := open(t, n.URL()), n.Connect()
 	appended(t, j, event("one"), 0)
 	refused := errors.New("refused")
-	err := consumer(t, nc, "", everything).Watch(t.Context(), func(journal.Event) error { return refused }, func() { t.Error("caught up") })
+	err := consumer(t, nc, "", everything).Watch(t.Context(), func(journal.Event, error) error { return refused }, func() { t.Error("caught up") })
 	if !errors.Is(err, refused) {
 		t.Errorf("watch ended with %v", err)
 	}
+}
+
+// A view that stopped at what cannot be read would go on showing what was before
+// it, so it is told, and goes on.
+func TestWatchTellsOfWhatCannotBeReadAndGoesOn(t *testing.T) {
+	n := meshtest.StartNATS(t)
+	j, nc := open(t, n.URL()), n.Connect()
 	if _, err := jetStream(t, nc).PublishMsg(t.Context(), &nats.Msg{Subject: key("foreign").Subject(service)}); err != nil {
 		t.Fatal(err)
 	}
-	err = consumer(t, nc, "", everything).Watch(t.Context(), func(journal.Event) error { return nil }, func() { t.Error("caught up") })
-	wantReason(t, err, fault.EventUnreadable)
+	appended(t, j, event("one"), 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	var told []string
+	err := consumer(t, nc, "", everything).Watch(ctx, func(e journal.Event, unreadable error) error {
+		told = append(told, fmt.Sprintf("%s %d %s", e.Key.ID, e.Sequence, fault.ReasonOf(unreadable)))
+		return nil
+	}, cancel)
+	if err != nil || len(told) != 2 || told[0] != "foreign 1 EVENT_UNREADABLE" {
+		t.Errorf("told %q, %v", told, err)
+	}
 }
 
 // NATS goes away and comes back: the view goes on or ends with an error, and
@@ -384,7 +401,7 @@ func TestWatchOverARestartOfNATS(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		done <- consumer(t, n.Connect(), "", everything).Watch(t.Context(),
-			func(e journal.Event) error { seen <- e.ID; return nil }, func() {})
+			func(e journal.Event, _ error) error { seen <- e.ID; return nil }, func() {})
 	}()
 	<-seen
 	n.Stop()

@@ -50,22 +50,11 @@ func (s Stored) Event() (Event, error) {
 // it waits until the stream gets there.
 //
 // It returns nil when ctx ends, and an error otherwise: what handle returned,
-// what the connection suffered, or EVENT_UNREADABLE. The caller goes on by
+// or what the connection suffered. The caller goes on by
 // calling it again from behind the last sequence that it handled.
 //
 // The consumer's name is not used: a place belongs to one process.
-func (c *Consumer) Tail(ctx context.Context, from uint64, handle func(Event) error, caughtUp func()) error {
-	return c.TailStored(ctx, from, func(s Stored) error {
-		event, err := s.Event()
-		if err != nil {
-			return err
-		}
-		return handle(event)
-	}, caughtUp)
-}
-
-// TailStored is Tail for who must not stop at what cannot be read.
-func (c *Consumer) TailStored(ctx context.Context, from uint64, handle func(Stored) error, caughtUp func()) error {
+func (c *Consumer) Tail(ctx context.Context, from uint64, handle func(Stored) error, caughtUp func()) error {
 	from = max(from, 1)
 	config := jetstream.OrderedConsumerConfig{
 		FilterSubjects: c.filters,

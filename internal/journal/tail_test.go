@@ -65,7 +65,7 @@ func follow(t testing.TB, nc *nats.Conn, from uint64, filter string) (s *tail, s
 		defer close(done)
 		for ctx.Err() == nil {
 			// What interrupts it is the test's doing.
-			if err := c.Tail(ctx, s.next(from), s.handle, s.ready); err != nil {
+			if err := c.Tail(ctx, s.next(from), events(s.handle), s.ready); err != nil {
 				select {
 				case <-time.After(20 * time.Millisecond):
 				case <-ctx.Done():
@@ -86,6 +86,17 @@ func waitFor(t testing.TB, s *tail, want []string) {
 	})
 	if ids, _ := s.seen(); !slices.Equal(ids, want) {
 		t.Fatalf("got %v, want %v", ids, want)
+	}
+}
+
+// events reads what a tail gives, and ends it at what cannot be read.
+func events(handle func(journal.Event) error) func(journal.Stored) error {
+	return func(s journal.Stored) error {
+		e, err := s.Event()
+		if err != nil {
+			return err
+		}
+		return handle(e)
 	}
 }
 
@@ -165,26 +176,26 @@ func TestTailEndsWhereTheHandlerFailsAndWhereAnEventCannotBeRead(t *testing.T) {
 	c := consumer(t, nc, "", everything)
 	refused := errors.New("refused")
 	never := func() { t.Error("caught up") }
-	if err := c.Tail(t.Context(), 1, func(journal.Event) error { return refused }, never); !errors.Is(err, refused) {
+	if err := c.Tail(t.Context(), 1, func(journal.Stored) error { return refused }, never); !errors.Is(err, refused) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := jetStream(t, nc).Publish(t.Context(), "weir.test.acme.thing.raw", []byte("raw")); err != nil {
 		t.Fatal(err)
 	}
 	var s tail
-	wantReason(t, c.Tail(t.Context(), 1, s.handle, never), fault.EventUnreadable)
+	wantReason(t, c.Tail(t.Context(), 1, events(s.handle), never), fault.EventUnreadable)
 	if ids, _ := s.seen(); !slices.Equal(ids, []string{"e1"}) {
 		t.Errorf("handled %v", ids)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var raw journal.Stored
-	if err := c.TailStored(ctx, 2, func(m journal.Stored) error { raw = m; return nil }, cancel); err != nil {
+	if err := c.Tail(ctx, 2, func(m journal.Stored) error { raw = m; return nil }, cancel); err != nil {
 		t.Error(err)
 	}
 	if string(raw.Data) != "raw" || raw.Sequence != 2 || raw.Subject != "weir.test.acme.thing.raw" {
 		t.Errorf("got %+v", raw)
 	}
-	if err := consumer(t, nc, "").Tail(ctx, 1, s.handle, never); err != nil {
+	if err := consumer(t, nc, "").Tail(ctx, 1, events(s.handle), never); err != nil {
 		t.Errorf("a context that ended gives %v", err)
 	}
 }
@@ -206,7 +217,7 @@ func TestBySequence(t *testing.T) {
 	// It is the same message that Tail gives.
 	ctx, cancel := context.WithCancel(t.Context())
 	var tailed []journal.Stored
-	if err := consumer(t, nc, "", everything).TailStored(ctx, 1, func(m journal.Stored) error { tailed = append(tailed, m); return nil }, cancel); err != nil {
+	if err := consumer(t, nc, "", everything).Tail(ctx, 1, func(m journal.Stored) error { tailed = append(tailed, m); return nil }, cancel); err != nil {
 		t.Error(err)
 	}
 	for i, m := range got {

@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -18,6 +19,9 @@ import (
 // up from the gate's own events, so that a check needs no store. Until it has
 // caught up, and for a tenant of which something cannot be read or compiled,
 // nothing is allowed.
+//
+// One goroutine writes it, in run. What an event changes is compiled beside what
+// is in force, and takes its place whole.
 type bookView struct {
 	consumer *journal.Consumer
 	log      *slog.Logger
@@ -30,21 +34,32 @@ type bookView struct {
 	changed chan struct{} // closed and replaced when applied moves
 }
 
-// tenantView is one tenant's sources and what was compiled of them.
+// tenantView is one tenant's sources and what was compiled of them. It does not
+// change once others can see it.
 type tenantView struct {
 	policies map[string]*gatev1.Policy
 	grants   map[string]*gatev1.Grant
 	revision uint64
 	book     *policy.Book
-	// broken holds, by aggregate, why something cannot be read or compiled.
-	broken map[journal.Key]error
+	// unreadable are aggregates whose newest event cannot be read, uncompiled those
+	// that do not compile. Either closes the tenant.
+	unreadable map[journal.Key]error
+	uncompiled map[journal.Key]error
 }
 
 func newTenantView() *tenantView {
 	book, _ := policy.NewBook(0, nil, nil) // nothing in it can fail to compile
 	return &tenantView{
-		policies: make(map[string]*gatev1.Policy), grants: make(map[string]*gatev1.Grant), broken: make(map[journal.Key]error), book: book,
+		policies: make(map[string]*gatev1.Policy), grants: make(map[string]*gatev1.Grant), book: book,
+		unreadable: make(map[journal.Key]error), uncompiled: make(map[journal.Key]error),
 	}
+}
+
+func (t *tenantView) clone() *tenantView {
+	next := *t
+	next.policies, next.grants = maps.Clone(t.policies), maps.Clone(t.grants)
+	next.unreadable, next.uncompiled = maps.Clone(t.unreadable), maps.Clone(t.uncompiled)
+	return &next
 }
 
 func newBookView(consumer *journal.Consumer, log *slog.Logger) *bookView {
@@ -61,11 +76,15 @@ var bookSubjects = []string{
 func (v *bookView) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		next := newBookView(v.consumer, v.log)
-		err := v.consumer.Watch(ctx, func(e journal.Event) error {
+		err := v.consumer.Watch(ctx, func(e journal.Event, unreadable error) error {
+			recorded := aggregate.Recorded[*gatev1.Event]{}
+			if unreadable == nil {
+				recorded, unreadable = aggregate.Decode[*gatev1.Event](e)
+			}
 			if next != nil {
-				next.load(e)
+				next.load(e, recorded, unreadable)
 			} else {
-				v.apply(e)
+				v.apply(e, recorded, unreadable)
 			}
 			return nil
 		}, func() {
@@ -100,9 +119,8 @@ func (v *bookView) announce() {
 }
 
 // load takes in an event without compiling anything: at the start there are many.
-func (v *bookView) load(e journal.Event) {
+func (v *bookView) load(e journal.Event, recorded aggregate.Recorded[*gatev1.Event], err error) {
 	v.applied = max(v.applied, e.Sequence)
-	recorded, err := aggregate.Decode[*gatev1.Event](e)
 	if announced := recorded.Event.GetOperationsAnnounced(); announced != nil {
 		v.known = announced.GetOperations()
 	}
@@ -120,9 +138,9 @@ func (v *bookView) load(e journal.Event) {
 // take follows one event in the sources.
 func (t *tenantView) take(e journal.Event, recorded aggregate.Recorded[*gatev1.Event], err error) {
 	t.revision = max(t.revision, e.Sequence)
-	delete(t.broken, e.Key)
+	delete(t.unreadable, e.Key)
 	if err != nil {
-		t.broken[e.Key] = err
+		t.unreadable[e.Key] = err
 		return
 	}
 	switch event := recorded.Event.GetEvent().(type) {
@@ -140,16 +158,18 @@ func (t *tenantView) take(e journal.Event, recorded aggregate.Recorded[*gatev1.E
 
 func (v *bookView) compileAll() {
 	for tenant, t := range v.tenants {
-		t.compileWhole(v.log, tenant)
+		t.compile(tenant)
+		t.report(v.log)
 	}
 }
 
-// compileWhole compiles all sources. What fails is found by compiling each alone.
-func (t *tenantView) compileWhole(log *slog.Logger, tenant string) {
+// compile compiles all sources, those that fail apart from the others.
+func (t *tenantView) compile(tenant string) {
+	clear(t.uncompiled)
 	var policies []*gatev1.Policy
 	for id, p := range t.policies {
 		if _, err := policy.NewBook(0, []*gatev1.Policy{p}, nil); err != nil {
-			t.fail(log, policyKind().Key(tenant, id), err)
+			t.uncompiled[policyKind().Key(tenant, id)] = err
 			continue
 		}
 		policies = append(policies, p)
@@ -157,59 +177,74 @@ func (t *tenantView) compileWhole(log *slog.Logger, tenant string) {
 	var grants []*gatev1.Grant
 	for id, g := range t.grants {
 		if err := policy.CheckGrant(g); err != nil {
-			t.fail(log, grantKind().Key(tenant, id), err)
+			t.uncompiled[grantKind().Key(tenant, id)] = err
 			continue
 		}
 		grants = append(grants, g)
 	}
 	book, err := policy.NewBook(t.revision, policies, grants)
-	if err != nil {
-		t.fail(log, policyKind().Key(tenant, "*"), err)
+	if err != nil { // each compiled alone
+		t.uncompiled[policyKind().Key(tenant, "*")] = err
 		return
 	}
 	t.book = book
 }
 
-func (t *tenantView) fail(log *slog.Logger, key journal.Key, err error) {
-	log.Error("a grant or policy cannot be read, its tenant is refused everything", "key", key.String(), "error", err)
-	t.broken[key] = err
+func (t *tenantView) report(log *slog.Logger) {
+	for _, failed := range []map[journal.Key]error{t.unreadable, t.uncompiled} {
+		for key, err := range failed {
+			log.Error("a grant or policy cannot be read, its tenant is refused everything", "key", key.String(), "error", err)
+		}
+	}
 }
 
-// apply follows one event. What it changes is compiled beside what is in force
-// and takes its place whole, or not at all.
-func (v *bookView) apply(e journal.Event) {
-	recorded, err := aggregate.Decode[*gatev1.Event](e)
+// apply follows one event once the view is in use.
+func (v *bookView) apply(e journal.Event, recorded aggregate.Recorded[*gatev1.Event], err error) {
+	known, next := v.known, (*tenantView)(nil)
+	if announced := recorded.Event.GetOperationsAnnounced(); announced != nil {
+		known = announced.GetOperations()
+	}
+	if e.Key.Kind != catalogueKindName {
+		next = newTenantView()
+		if old := v.tenants[e.Key.Tenant]; old != nil {
+			next = old.clone()
+		}
+		next.follow(e, recorded, err)
+		next.report(v.log)
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	defer v.announce()
-	v.applied = max(v.applied, e.Sequence)
-	if e.Key.Kind == catalogueKindName {
-		if announced := recorded.Event.GetOperationsAnnounced(); announced != nil {
-			v.known = announced.GetOperations()
-		}
-		return
+	if next != nil {
+		v.tenants[e.Key.Tenant] = next
 	}
-	old := v.tenants[e.Key.Tenant]
-	if old == nil {
-		old = newTenantView()
-		v.tenants[e.Key.Tenant] = old
-	}
-	wasPolicy, wasGrant := old.policies[e.Key.ID], old.grants[e.Key.ID]
-	old.take(e, recorded, err)
-	if err != nil {
-		old.fail(v.log, e.Key, err)
-		return
-	}
-	if e.Key.Kind == policyKindName {
-		old.replacePolicies(v.log, e.Key, wasPolicy, old.policies[e.Key.ID])
-	} else {
-		old.replaceGrants(v.log, e.Key, wasGrant, old.grants[e.Key.ID])
-	}
+	v.known, v.applied = known, max(v.applied, e.Sequence)
+	v.announce()
 }
 
-// replacePolicies compiles anew the targets that a policy had and has.
-func (t *tenantView) replacePolicies(log *slog.Logger, key journal.Key, versions ...*gatev1.Policy) {
-	book := t.book
+// follow takes in an event and compiles anew what it concerns: the targets that
+// a policy had and has, or the subjects of a grant. Where something does not
+// compile, all of the tenant is compiled, to tell which.
+func (t *tenantView) follow(e journal.Event, recorded aggregate.Recorded[*gatev1.Event], err error) {
+	hadPolicy, hadGrant := t.policies[e.Key.ID], t.grants[e.Key.ID]
+	t.take(e, recorded, err)
+	if err != nil {
+		return
+	}
+	var book *policy.Book
+	if e.Key.Kind == policyKindName {
+		book, err = t.withPolicies(hadPolicy, t.policies[e.Key.ID])
+	} else {
+		book, err = t.withGrants(hadGrant, t.grants[e.Key.ID])
+	}
+	if err != nil || len(t.uncompiled) > 0 {
+		t.compile(e.Key.Tenant)
+		return
+	}
+	t.book = book
+}
+
+func (t *tenantView) withPolicies(versions ...*gatev1.Policy) (*policy.Book, error) {
+	book, err := t.book, error(nil)
 	for _, version := range versions {
 		if version == nil {
 			continue
@@ -220,18 +255,15 @@ func (t *tenantView) replacePolicies(log *slog.Logger, key journal.Key, versions
 				same = append(same, p)
 			}
 		}
-		next, err := book.WithPolicies(t.revision, version.GetLayer(), version.GetTarget(), same)
-		if err != nil {
-			t.fail(log, key, err)
-			return
+		if book, err = book.WithPolicies(t.revision, version.GetLayer(), version.GetTarget(), same); err != nil {
+			return nil, err
 		}
-		book = next
 	}
-	t.book = book
+	return book, nil
 }
 
-func (t *tenantView) replaceGrants(log *slog.Logger, key journal.Key, versions ...*gatev1.Grant) {
-	book := t.book
+func (t *tenantView) withGrants(versions ...*gatev1.Grant) (*policy.Book, error) {
+	book, err := t.book, error(nil)
 	for _, version := range versions {
 		if version == nil {
 			continue
@@ -242,14 +274,11 @@ func (t *tenantView) replaceGrants(log *slog.Logger, key journal.Key, versions .
 				same = append(same, g)
 			}
 		}
-		next, err := book.WithGrants(t.revision, version.GetSubject(), same)
-		if err != nil {
-			t.fail(log, key, err)
-			return
+		if book, err = book.WithGrants(t.revision, version.GetSubject(), same); err != nil {
+			return nil, err
 		}
-		book = next
 	}
-	t.book = book
+	return book, nil
 }
 
 // of gives what a tenant's checks are decided by now.
@@ -263,8 +292,10 @@ func (v *bookView) of(tenant string) (*policy.Book, error) {
 	if t == nil {
 		return noBook, nil
 	}
-	for key := range t.broken {
-		return nil, fault.New(fault.PolicyUnreadable, "%s %s cannot be read, so nothing is allowed", key.Kind, key.ID)
+	for _, failed := range []map[journal.Key]error{t.unreadable, t.uncompiled} {
+		for key := range failed {
+			return nil, fault.New(fault.PolicyUnreadable, "%s %s cannot be read, so nothing is allowed", key.Kind, key.ID)
+		}
 	}
 	return t.book, nil
 }

@@ -43,8 +43,13 @@ func (s *approvalServer) WatchApprovals(in *gatev1.WatchApprovalsRequest, stream
 	if err != nil {
 		return err
 	}
-	err = consumer.Tail(ctx, after+1, func(e journal.Event) error {
-		change, err := s.change(ctx, caller, e)
+	err = consumer.Tail(ctx, after+1, func(stored journal.Stored) error {
+		change, err := s.change(ctx, caller, stored)
+		if err != nil && fault.From(err).Kind() == fault.KindUnreadable {
+			// It must not end every watch from here on. What it was, GetApproval says.
+			s.backend.Log.Error("a change cannot be told to those who watch", "subject", stored.Subject, "error", err)
+			change, err = &gatev1.WatchApprovalsResponse{ResumeToken: sealResumeToken(caller.Tenant, stored.Sequence)}, nil
+		}
 		if change == nil || err != nil {
 			return err
 		}
@@ -61,7 +66,11 @@ func (s *approvalServer) WatchApprovals(in *gatev1.WatchApprovalsRequest, stream
 
 // change turns an event into what a caller is told of it; nil where it is not
 // the caller's to see.
-func (s *approvalServer) change(ctx context.Context, caller identity.Caller, e journal.Event) (*gatev1.WatchApprovalsResponse, error) {
+func (s *approvalServer) change(ctx context.Context, caller identity.Caller, stored journal.Stored) (*gatev1.WatchApprovalsResponse, error) {
+	e, err := stored.Event()
+	if err != nil {
+		return nil, err
+	}
 	found, err := s.approvals.Read(ctx, e.Key)
 	if err != nil {
 		return nil, err

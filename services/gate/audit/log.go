@@ -58,7 +58,7 @@ func (l *Log) Run(ctx context.Context) error {
 		l.mu.RLock()
 		next := l.applied + 1
 		l.mu.RUnlock()
-		err := l.consumer.TailStored(ctx, next, l.add, l.caughtUp)
+		err := l.consumer.Tail(ctx, next, l.add, l.caughtUp)
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -165,7 +165,7 @@ func (b *book) contents() []journal.Stored {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
 	var out []journal.Stored
-	if err := b.consumer().TailStored(ctx, 1, func(s journal.Stored) error { out = append(out, s); return nil }, cancel); err != nil {
+	if err := b.consumer().Tail(ctx, 1, func(s journal.Stored) error { out = append(out, s); return nil }, cancel); err != nil {
 		b.t.Fatal(err)
 	}
 	return out
