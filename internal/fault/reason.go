@@ -24,6 +24,7 @@ const (
 	ScopeMissing         Reason = "SCOPE_MISSING"
 	NotGranted           Reason = "NOT_GRANTED"
 	SelfApproval         Reason = "SELF_APPROVAL"
+	AgentAdmin           Reason = "AGENT_ADMIN"
 	NotAPerson           Reason = "NOT_A_PERSON"
 	ApproverScopeMissing Reason = "APPROVER_SCOPE_MISSING"
 	SelfTarget           Reason = "SELF_TARGET"
@@ -116,6 +117,7 @@ var reasons = map[Reason]Kind{
 	ScopeMissing:         KindForbidden,
 	NotGranted:           KindForbidden,
 	SelfApproval:         KindForbidden,
+	AgentAdmin:           KindForbidden,
 	NotAPerson:           KindForbidden,
 	ApproverScopeMissing: KindForbidden,
 	SelfTarget:           KindForbidden,

@@ -20,7 +20,7 @@ const LongestWindow = 24 * time.Hour
 
 // Window caps how many members a list takes in any period of a length. The list
 // is one of those that rows keep, with times in Unix milliseconds as scores, so
-// that a rebuild brings back what was counted.
+// that a rebuild brings back what was counted. Limit is at least 1.
 type Window struct {
 	Set    string
 	Limit  int

@@ -5,6 +5,7 @@ package schema
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -40,7 +41,9 @@ func Compile(text []byte) (*Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	const url = "weir:schema"
+	// With a path, so that a reference without a scheme names something else than
+	// the schema itself, and is refused.
+	const url = "weir:///schema"
 	compiler := jsonschema.NewCompiler()
 	compiler.DefaultDraft(jsonschema.Draft2020)
 	compiler.AssertFormat()
@@ -72,6 +75,10 @@ func (s *Schema) Validate(field string, canonical []byte) (any, error) {
 			return nil, fault.New(fault.JSONInvalid, "%s is no JSON", field).Wrap(err)
 		}
 	}
+	if canonical == nil && !s.takesAnything() {
+		return nil, fault.New(fault.SchemaMismatch, "%s does not match the operation's schema", field).
+			Field(field, "is missing, and the operation needs one")
+	}
 	err := s.compiled.Validate(value)
 	if err == nil {
 		return value, nil
@@ -81,9 +88,6 @@ func (s *Schema) Validate(field string, canonical []byte) (any, error) {
 		return nil, fault.New(fault.Bug, "%s could not be checked", field).Wrap(err)
 	}
 	refusal := fault.New(fault.SchemaMismatch, "%s does not match the operation's schema", field)
-	if canonical == nil {
-		return nil, refusal.Field(field, "is missing, and the operation needs one")
-	}
 	for i, violation := range leaves(invalid, nil) {
 		if i == maxViolations {
 			break
@@ -91,6 +95,17 @@ func (s *Schema) Validate(field string, canonical []byte) (any, error) {
 		refusal = refusal.Field(field+pointer(violation.InstanceLocation), explain(violation.ErrorKind))
 	}
 	return nil, refusal
+}
+
+// takesAnything says that a schema makes no demands: it takes a value of every
+// type. Absent is none of them, not even null.
+func (s *Schema) takesAnything() bool {
+	for _, v := range []any{nil, true, json.Number("0"), "", []any{}, map[string]any{}} {
+		if s.compiled.Validate(v) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // leaves gives the errors that have no causes of their own, in order of place.
@@ -131,6 +146,8 @@ func explain(k jsonschema.ErrorKind) string {
 		return "must be at least " + k.Want.RatString()
 	case *keyword.Maximum:
 		return "must be at most " + k.Want.RatString()
+	case *keyword.FalseSchema:
+		return "must not be there"
 	default:
 		return "fails the keyword " + strings.Join(k.KeywordPath(), "/")
 	}

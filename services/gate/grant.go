@@ -2,6 +2,7 @@ package gate
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -10,6 +11,7 @@ import (
 	"weir/internal/aggregate"
 	"weir/internal/fault"
 	"weir/internal/hot"
+	"weir/internal/identity"
 	"weir/services/gate/policy"
 )
 
@@ -71,8 +73,14 @@ type author struct {
 	chain   []string
 }
 
-// mayChange refuses what is aimed at the author's own rights.
+// mayChange refuses agents, and those who act for one, and what is aimed at the
+// author's own rights. No scope lifts that.
 func (a author) mayChange(subjects ...string) error {
+	for _, who := range append([]string{a.subject}, a.chain...) {
+		if strings.HasPrefix(who, string(identity.Agent)+":") {
+			return fault.New(fault.AgentAdmin, "grants and policies are not changed by agents, and %s is one", who)
+		}
+	}
 	for _, s := range subjects {
 		if s == a.subject || slices.Contains(a.chain, s) {
 			return fault.New(fault.SelfTarget, "%s may not change the grants and policies of %s: somebody else must", a.subject, s)

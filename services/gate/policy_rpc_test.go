@@ -199,11 +199,11 @@ func TestADryRunSaysWhyAtAnyRevision(t *testing.T) {
 func TestNobodyChangesTheirOwnRights(t *testing.T) {
 	r := newRig(t)
 	r.grant("boss", "human:boss", "conversation/*")
-	assistant := identity.Caller{Tenant: "acme", Subject: "agent:helper", OnBehalfOf: []string{"human:boss"}, Scopes: []string{"policy.admin"}}
+	assistant := identity.Caller{Tenant: "acme", Subject: "service:helper", OnBehalfOf: []string{"human:boss"}, Scopes: []string{"policy.admin"}}
 	client := gatev1.NewPolicyServiceClient(r.dial(assistant))
 	for name, call := range map[string]func() error{
 		"a grant to itself": func() error {
-			_, err := client.PutGrant(t.Context(), &gatev1.PutGrantRequest{Grant: &gatev1.Grant{GrantId: "g", Subject: "agent:helper", Operations: []string{"a/*"}}})
+			_, err := client.PutGrant(t.Context(), &gatev1.PutGrantRequest{Grant: &gatev1.Grant{GrantId: "g", Subject: "service:helper", Operations: []string{"a/*"}}})
 			return err
 		},
 		"a grant to whom it acts for": func() error {
@@ -218,12 +218,18 @@ func TestNobodyChangesTheirOwnRights(t *testing.T) {
 			_, err := client.DeleteGrant(t.Context(), &gatev1.DeleteGrantRequest{GrantId: "boss"})
 			return err
 		},
-		"a policy of itself": func() error {
-			_, err := client.PutPolicy(t.Context(), &gatev1.PutPolicyRequest{Policy: &gatev1.Policy{PolicyId: "p", Layer: gatev1.Layer_LAYER_AGENT, Target: "agent:helper"}})
-			return err
-		},
 	} {
 		want(t, name, call(), fault.SelfTarget)
+	}
+	for _, c := range []identity.Caller{
+		{Tenant: "acme", Subject: "agent:helper", Scopes: []string{"policy.admin"}},
+		{Tenant: "acme", Subject: "service:helper", OnBehalfOf: []string{"agent:helper"}, Scopes: []string{"policy.admin"}},
+	} {
+		client := gatev1.NewPolicyServiceClient(r.dial(c))
+		_, err := client.PutGrant(t.Context(), &gatev1.PutGrantRequest{Grant: &gatev1.Grant{GrantId: "g", Subject: "agent:x", Operations: []string{"a/*"}}})
+		want(t, "a grant by an agent", err, fault.AgentAdmin)
+		_, err = client.PutPolicy(t.Context(), &gatev1.PutPolicyRequest{Policy: tenantPolicy("p")})
+		want(t, "a policy by an agent", err, fault.AgentAdmin)
 	}
 }
 

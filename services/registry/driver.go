@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -131,9 +132,17 @@ func denial(answer *gatev1.CheckResponse) failure {
 	return f
 }
 
+// failureFor keeps of a refusal what its caller should know.
 func failureFor(err error) failure {
 	refusal := fault.From(err)
-	return failure{Reason: string(refusal.Reason()), Message: refusal.Message(), Note: refusal.Metadata("note")}
+	message := refusal.Message()
+	for _, v := range refusal.Violations() {
+		message += "; " + v.Field + " " + v.Description
+	}
+	if after := refusal.RetryAfter(); refusal.Reason() == fault.RateLimited && after > 0 {
+		message += fmt.Sprintf("; there is room in %s", after.Round(time.Second))
+	}
+	return failure{Reason: string(refusal.Reason()), Message: message, Note: refusal.Metadata("note")}
 }
 
 func checkRequest(id string, o *Operation, input *string, digest, runningIn string) *gatev1.CheckRequest {
