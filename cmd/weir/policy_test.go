@@ -132,3 +132,12 @@ func TestApprovalsOnTheCommandLine(t *testing.T) {
 	}
 	weir(1, "deny", id, "--note", "too late", "--yes")
 }
+
+// The example that the documentation points to is one that holds.
+func TestTheExamplePolicyHolds(t *testing.T) {
+	for _, verb := range []string{"verify", "test"} {
+		if stdout, stderr, code := run(t, 20*time.Second, "policy", verb, "../../docs/examples/policy.yaml"); code != 0 {
+			t.Errorf("policy %s: code %d, %s%s", verb, code, stdout, stderr)
+		}
+	}
+}

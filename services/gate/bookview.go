@@ -176,7 +176,7 @@ func (t *tenantView) compile(tenant string) {
 	}
 	var grants []*gatev1.Grant
 	for id, g := range t.grants {
-		if err := policy.CheckGrant(g); err != nil {
+		if err := policy.CheckGrant(g, "grant"); err != nil {
 			t.uncompiled[grantKind().Key(tenant, id)] = err
 			continue
 		}

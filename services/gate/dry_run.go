@@ -149,16 +149,16 @@ func (s *policyServer) TestPolicy(ctx context.Context, in *gatev1.TestPolicyRequ
 func (s *policyServer) candidate(tenant string, in *gatev1.TestPolicyRequest) (*policy.Book, error) {
 	policies, grants := in.GetPolicies(), in.GetGrants()
 	size := 0
-	for _, p := range policies {
+	for i, p := range policies {
 		if size += proto.Size(p); size > maxPolicyBytes {
 			return nil, fault.New(fault.TooLarge, "the policies have more than %d bytes", maxPolicyBytes).Field("policies", "must be at most 512 KiB together")
 		}
-		if err := policy.Check(p); err != nil {
+		if err := policy.Check(p, fmt.Sprintf("policies[%d]", i)); err != nil {
 			return nil, err
 		}
 	}
-	for _, g := range grants {
-		if err := policy.CheckGrant(g); err != nil {
+	for i, g := range grants {
+		if err := policy.CheckGrant(g, fmt.Sprintf("grants[%d]", i)); err != nil {
 			return nil, err
 		}
 	}

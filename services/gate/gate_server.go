@@ -88,6 +88,14 @@ func question(caller identity.Caller, in *gatev1.CheckRequest, now time.Time) po
 }
 
 func (s *gateServer) check(ctx context.Context, caller identity.Caller, in *gatev1.CheckRequest) (*gatev1.CheckResponse, error) {
+	// What rules look at and what reaches a person must have one meaning, whoever
+	// rendered it.
+	if in.InputJson != nil {
+		if _, err := strictjson.Canonical(in.GetInputJson()); err != nil {
+			refusal := fault.From(err)
+			return nil, refusal.Field("input_json", refusal.Message())
+		}
+	}
 	q := question(caller, in, s.checks.Now())
 	answer, book, err := s.view.ask(caller, &q)
 	if err != nil {
@@ -166,13 +174,6 @@ func checkedRequest(caller identity.Caller, in *gatev1.CheckRequest) *gatev1.Che
 func (s *gateServer) ask(
 	ctx context.Context, caller identity.Caller, in *gatev1.CheckRequest, a policy.Answer, book *policy.Book,
 ) (*gatev1.CheckResponse, error) {
-	// What reaches a person must be well-formed, whoever rendered it.
-	if in.InputJson != nil {
-		if _, err := strictjson.Canonical(in.GetInputJson()); err != nil {
-			refusal := fault.From(err)
-			return nil, refusal.Field("input_json", refusal.Message())
-		}
-	}
 	terms := s.asker.settle(a.Terms, caller.Subject, caller.OnBehalfOf)
 	trust, err := s.trust(ctx, caller, in, terms)
 	if err != nil {

@@ -35,7 +35,7 @@ func decidePutGrant(g Grant, actor author, grant *gatev1.Grant, expected *uint64
 	if err := actor.mayChange(grant.GetSubject(), g.Subject); err != nil {
 		return nil, err
 	}
-	if err := policy.CheckGrant(grant); err != nil {
+	if err := policy.CheckGrant(grant, "grant"); err != nil {
 		return nil, err
 	}
 	if g.exists() && g.Subject == grant.GetSubject() && slices.Equal(g.Operations, grant.GetOperations()) {

@@ -296,7 +296,7 @@ func (s *policyServer) VerifyPolicy(ctx context.Context, in *gatev1.VerifyPolicy
 	env := s.environment(caller.Tenant)
 	out := &gatev1.VerifyPolicyResponse{}
 	add := func(p *gatev1.Policy, revision uint64) error {
-		if err := policy.Check(p); err != nil {
+		if err := policy.Check(p, "policy"); err != nil {
 			return err
 		}
 		out.Verified++

@@ -82,7 +82,7 @@ func storable(p *gatev1.Policy, env policy.Environment) ([]*gatev1.Finding, erro
 		return nil, fault.New(fault.TooLarge, "policy %s has %d bytes: at most %d", p.GetPolicyId(), size, maxPolicyBytes).
 			Field("policy", "must be at most 512 KiB: split it, rules of several policies count together")
 	}
-	if err := policy.Check(p); err != nil {
+	if err := policy.Check(p, "policy"); err != nil {
 		return nil, err
 	}
 	findings := policy.Verify(p, env)

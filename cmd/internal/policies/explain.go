@@ -87,14 +87,15 @@ func TermLines(terms *gatev1.Terms) []string {
 	if terms.GetTtl() != nil {
 		ttl = console.Remaining(terms.GetTtl().AsDuration())
 	}
-	lines = append(lines, "within "+ttl)
 	switch terms.GetOnTimeout() {
 	case gatev1.OnTimeout_ON_TIMEOUT_DENY:
-		lines = append(lines, "if nobody answers, it expires")
+		lines = append(lines, "within "+ttl+", or it expires")
 	case gatev1.OnTimeout_ON_TIMEOUT_WAIT:
-		lines = append(lines, "if nobody answers, it waits on")
+		lines = append(lines, "however long it takes; once approved, to be used within "+ttl)
 	case gatev1.OnTimeout_ON_TIMEOUT_ALLOW:
-		lines = append(lines, "IF NOBODY ANSWERS, IT COUNTS AS APPROVED")
+		lines = append(lines, "within "+ttl, "IF NOBODY ANSWERS, IT COUNTS AS APPROVED")
+	default:
+		lines = append(lines, "within "+ttl+", or, where no person stands behind the caller, however long it takes")
 	}
 	if terms.GetNoteRequired() {
 		lines = append(lines, "a note is required")

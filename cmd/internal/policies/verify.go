@@ -17,7 +17,7 @@ import (
 func Verify(t *console.Terminal, files *Files) error {
 	errors, warnings := 0, 0
 	for _, p := range files.Policies {
-		if err := policy.Check(p); err != nil {
+		if err := policy.Check(p, "policy"); err != nil {
 			errors += len(compileErrors(t, files, p, err))
 			continue // what does not compile can't be verified
 		}
@@ -31,7 +31,7 @@ func Verify(t *console.Terminal, files *Files) error {
 		}
 	}
 	for _, g := range files.Grants {
-		if err := policy.CheckGrant(g); err != nil {
+		if err := policy.CheckGrant(g, "grant"); err != nil {
 			for _, v := range fault.From(err).Violations() {
 				errors++
 				t.Printf("%s grant %s: %s: %s\n", t.Red("error:"), g.GetGrantId(), console.Visible(v.Field), console.Visible(v.Description))

@@ -154,24 +154,25 @@ func (c *cell) add(r *rule) {
 }
 
 // Check says what of a policy does not compile or contradicts itself, with
-// fields below `policy`. What it lets pass, compileLayer compiles.
-func Check(p *gatev1.Policy) error {
+// fields below `at`, the policy's own place in a request. What it lets pass,
+// compileLayer compiles.
+func Check(p *gatev1.Policy, at string) error {
 	refusal := fault.New(fault.FieldInvalid, "policy %s cannot be stored", p.GetPolicyId())
 	bad := 0
 	report := func(field, format string, args ...any) {
 		if bad++; bad <= maxReported {
-			refusal = refusal.Field("policy."+field, fmt.Sprintf(format, args...))
+			refusal = refusal.Field(at+"."+field, fmt.Sprintf(format, args...))
 		}
 	}
 	checkTarget(p, report)
 	seen := make(map[string]bool)
 	for i, r := range p.GetRules() {
-		at := fmt.Sprintf("rules[%d].", i)
+		place := fmt.Sprintf("rules[%d].", i)
 		if seen[r.GetRuleId()] {
-			report(at+"rule_id", "%s is the id of another rule too", r.GetRuleId())
+			report(place+"rule_id", "%s is the id of another rule too", r.GetRuleId())
 		}
 		seen[r.GetRuleId()] = true
-		checkRule(r, at, report)
+		checkRule(r, place, report)
 	}
 	if bad > 0 {
 		return refusal
@@ -275,12 +276,13 @@ func (g *Grants) matching(operation string) []string {
 	return slices.Compact(ids)
 }
 
-// CheckGrant says which patterns of a grant could match no operation.
-func CheckGrant(g *gatev1.Grant) error {
+// CheckGrant says which patterns of a grant could match no operation, with fields
+// below `at`.
+func CheckGrant(g *gatev1.Grant, at string) error {
 	refusal, bad := fault.New(fault.FieldInvalid, "grant %s cannot be stored", g.GetGrantId()), false
 	for i, text := range g.GetOperations() {
 		if _, err := compilePattern(text); err != nil {
-			refusal, bad = refusal.Field(fmt.Sprintf("grant.operations[%d]", i), err.Error()), true
+			refusal, bad = refusal.Field(fmt.Sprintf("%s.operations[%d]", at, i), err.Error()), true
 		}
 	}
 	if bad {
