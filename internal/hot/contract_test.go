@@ -44,6 +44,17 @@ var contract = map[string]func(*testing.T, *server){
 	"epochs/one wins":                                     epochRace,
 	"epochs/a flush ends one":                             flushEndsEpoch,
 	"epochs/a flush in the middle of a read":              flushInTheMiddle,
+	"windows/up to the limit":                             spendToTheLimit,
+	"windows/slide":                                       windowSlides,
+	"windows/all or none":                                 allWindowsOrNone,
+	"windows/a member is counted once":                    countedOnce,
+	"windows/the row of the same member":                  rowOfTheSameMember,
+	"windows/counted after a rebuild":                     countedAfterARebuild,
+	"windows/nothing is counted during a rebuild":         nothingSpentWhileRebuilding,
+	"windows/racing spenders":                             racingSpenders,
+	"windows/of others":                                   windowsOfOthers,
+	"windows/old entries leave":                           oldEntriesLeave,
+	"windows/the script is loaded again":                  spendScriptFlushed,
 }
 
 func TestContract(t *testing.T) {

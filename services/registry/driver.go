@@ -140,7 +140,7 @@ func failureFor(err error) failure {
 		message += "; " + v.Field + " " + v.Description
 	}
 	if after := refusal.RetryAfter(); refusal.Reason() == fault.RateLimited && after > 0 {
-		message += fmt.Sprintf("; there is room in %s", after.Round(time.Second))
+		message += fmt.Sprintf("; there is room in %s", (after + time.Second - 1).Truncate(time.Second))
 	}
 	return failure{Reason: string(refusal.Reason()), Message: message, Note: refusal.Metadata("note")}
 }

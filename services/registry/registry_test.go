@@ -90,23 +90,29 @@ func TestADecisionThatComesBeforeTheInvocationWaitsForItIsNotMissed(t *testing.T
 
 func TestHowAnInvocationEndsThatIsNotApproved(t *testing.T) {
 	r := newRig(t)
-	for _, tc := range []struct {
-		reason fault.Reason
-		state  registryv1.InvocationState
-	}{
-		{fault.ApprovalDenied, denied},
-		{fault.NotGranted, denied},
-		{fault.ApprovalExpired, expired},
-		{fault.ApprovalCancelled, cancelled},
-		{fault.DigestMismatch, failed},
-	} {
-		id := strings.ToLower(string(tc.reason))
+	ends := map[fault.Reason]registryv1.InvocationState{
+		fault.ApprovalDenied:    denied,
+		fault.NotGranted:        denied,
+		fault.PolicyDenied:      denied,
+		fault.CallerDisabled:    denied,
+		fault.ApprovalExpired:   expired,
+		fault.ApprovalCancelled: cancelled,
+		fault.ApprovalNotFound:  failed,
+		fault.DigestMismatch:    failed,
+	}
+	for reason := range refusals {
+		if _, ok := ends[reason]; !ok {
+			t.Errorf("%s ends an invocation, and no test says how", reason)
+		}
+	}
+	for reason, state := range ends {
+		id := strings.ToLower(string(reason))
 		r.invoke(say(id, "hi"))
-		r.gate.decide(id, tc.reason)
-		r.waitState(id, tc.state)
-		got := r.invoke(say(id, "hi"))
-		if got.GetError().GetReason() != string(tc.reason) || got.GetError().GetNote() != "a note" {
-			t.Errorf("%s: the caller learns %v", tc.reason, got.GetError())
+		r.gate.decide(id, reason)
+		r.waitState(id, state)
+		got := r.invoke(say(id, "hi")).GetError()
+		if got.GetReason() != string(reason) || got.GetMessage() != "refused" || got.GetNote() != "a note" {
+			t.Errorf("%s: the caller learns %v", reason, got)
 		}
 	}
 	if got := r.target.messages(); len(got) != 0 {

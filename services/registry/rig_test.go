@@ -23,6 +23,7 @@ import (
 	"weir/internal/journal"
 	"weir/internal/meshtest"
 	"weir/internal/serve"
+	"weir/internal/strictjson"
 )
 
 // rig is a registry over real servers, with a gate and a target that the test
@@ -45,7 +46,10 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.gate = &steeredGate{t: t, events: events, verdict: gatev1.Verdict_VERDICT_ASK, states: map[string]fault.Reason{}}
+	r.gate = &steeredGate{
+		t: t, events: events, verdict: gatev1.Verdict_VERDICT_ASK,
+		states: map[string]fault.Reason{}, rounds: map[string]int{}, amended: map[string]string{},
+	}
 	r.target = &recordingTarget{effects: map[string]int{}}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -96,11 +100,7 @@ func (r *rig) invoke(in *registryv1.InvokeRequest) *registryv1.Invocation {
 
 func (r *rig) state(id string) registryv1.InvocationState {
 	r.t.Helper()
-	out, err := r.operations(alice).GetInvocation(r.t.Context(), &registryv1.GetInvocationRequest{InvocationId: id})
-	if err != nil {
-		r.t.Fatalf("get: %v", err)
-	}
-	return out.GetInvocation().GetState()
+	return r.get(id).GetState()
 }
 
 func (r *rig) waitState(id string, want registryv1.InvocationState) {
@@ -108,8 +108,27 @@ func (r *rig) waitState(id string, want registryv1.InvocationState) {
 	meshtest.Eventually(r.t, fmt.Sprintf("%s is %v", id, want), func() bool { return r.state(id) == want })
 }
 
+func (r *rig) get(id string) *registryv1.Invocation {
+	r.t.Helper()
+	out, err := r.operations(alice).GetInvocation(r.t.Context(), &registryv1.GetInvocationRequest{InvocationId: id})
+	if err != nil {
+		r.t.Fatalf("get: %v", err)
+	}
+	return out.GetInvocation()
+}
+
+// restart stops the registry, takes all that Redis knows, and starts it again.
+func (r *rig) restart() {
+	r.t.Helper()
+	if err := r.registry.Stop(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.redis.Flush()
+	r.registry = r.start()
+}
+
 // steeredGate is a gate whose answers the test sets. It keeps one approval for
-// each request, as the real one does.
+// each request, as the real one does, until that is superseded.
 type steeredGate struct {
 	gatev1.UnimplementedGateServiceServer
 	t      *testing.T
@@ -117,6 +136,8 @@ type steeredGate struct {
 
 	mu      sync.Mutex
 	verdict gatev1.Verdict
+	rule    string // that decided
+	refusal error  // in place of a verdict
 	hidden  bool
 	down    bool
 	checks  int
@@ -124,6 +145,22 @@ type steeredGate struct {
 	joined  string               // the approval that every check finds, if set
 	// states says how redeeming an approval is refused; empty lets it through.
 	states map[string]fault.Reason
+	// rounds counts how often the approval of a request was superseded.
+	rounds map[string]int
+	// amended is what an approver put in place of a request's input.
+	amended map[string]string
+
+	// announced is every catalogue that was announced, heard or refused.
+	announced []*gatev1.AnnounceOperationsRequest
+	deaf      error // to what is announced
+}
+
+// approval is the one that a request has now.
+func (g *steeredGate) approval(request string) string {
+	if round := g.rounds[request]; round > 0 {
+		return fmt.Sprintf("approval-%s-%d", request, round+1)
+	}
+	return "approval-" + request
 }
 
 func (g *steeredGate) steer(change func()) {
@@ -140,9 +177,12 @@ func (g *steeredGate) Check(_ context.Context, in *gatev1.CheckRequest) (*gatev1
 	}
 	g.checks++
 	g.checked = in
-	out := &gatev1.CheckResponse{Verdict: g.verdict, Reason: "TEST"}
+	if g.refusal != nil {
+		return nil, g.refusal
+	}
+	out := &gatev1.CheckResponse{Verdict: g.verdict, Reason: "TEST", Rule: g.rule}
 	if g.verdict == gatev1.Verdict_VERDICT_ASK {
-		out.ApprovalId = "approval-" + in.GetRequestId()
+		out.ApprovalId = g.approval(in.GetRequestId())
 		if g.joined != "" {
 			out.ApprovalId = g.joined
 		}
@@ -171,32 +211,76 @@ func (g *steeredGate) Redeem(_ context.Context, in *gatev1.RedeemRequest) (*gate
 	if reason := g.states[in.GetApprovalId()]; reason != "" {
 		return nil, fault.New(reason, "refused").With("note", "a note")
 	}
-	return &gatev1.RedeemResponse{}, nil
+	out := &gatev1.RedeemResponse{}
+	if amended, ok := g.amended[in.GetRequestId()]; ok {
+		out.AmendedInputJson, out.AmendedInputDigest = &amended, strictjson.Digest([]byte(amended))
+	}
+	return out, nil
+}
+
+func (g *steeredGate) AnnounceOperations(_ context.Context, in *gatev1.AnnounceOperationsRequest) (*gatev1.AnnounceOperationsResponse, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.announced = append(g.announced, in)
+	return &gatev1.AnnounceOperationsResponse{}, g.deaf
+}
+
+// heard gives how often a catalogue was announced.
+func (g *steeredGate) heard() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.announced)
 }
 
 // decide sets how an approval stands and says so in an event, as the gate does.
 func (g *steeredGate) decide(request string, refusal fault.Reason) {
 	g.t.Helper()
-	g.steer(func() { g.states["approval-"+request] = refusal })
+	g.steer(func() { g.states[g.approval(request)] = refusal })
 	g.announce(request)
 }
 
+// supersede approves a request on terms that do not hold any more when it is
+// redeemed: the next check makes another approval.
+func (g *steeredGate) supersede(request string) {
+	g.t.Helper()
+	var approval string
+	g.steer(func() {
+		approval = g.approval(request)
+		g.states[approval] = fault.ApprovalSuperseded
+		g.rounds[request]++
+	})
+	g.append(approval, decided(approval, request))
+}
+
+// announce says that the approval of a request was decided.
 func (g *steeredGate) announce(request string) {
 	g.t.Helper()
-	event := &gatev1.Event{Actor: "human:carol", Event: &gatev1.Event_ApprovalDecided{ApprovalDecided: &gatev1.ApprovalDecided{
-		ApprovalId: "approval-" + request, RequestId: request,
-	}}}
+	var approval string
+	g.steer(func() { approval = g.approval(request) })
+	g.append(approval, decided(approval, request))
+}
+
+func decided(approval, request string) *gatev1.Event {
+	return &gatev1.Event{Actor: "human:carol", Event: &gatev1.Event_ApprovalDecided{
+		ApprovalDecided: &gatev1.ApprovalDecided{ApprovalId: approval, RequestId: request},
+	}}
+}
+
+func (g *steeredGate) append(approval string, event *gatev1.Event) {
+	g.t.Helper()
 	data, err := proto.Marshal(event)
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	key := journal.Key{Tenant: "acme", Kind: "approval", ID: "approval-" + request}
+	m := event.ProtoReflect()
+	kind := m.Get(m.WhichOneof(m.Descriptor().Oneofs().ByName("event"))).Message().Descriptor().FullName()
+	key := journal.Key{Tenant: "acme", Kind: "approval", ID: approval}
 	last, err := g.events.Replay(g.t.Context(), key, 0, func(journal.Event) error { return nil })
 	if err != nil {
 		g.t.Fatal(err)
 	}
 	_, err = g.events.Append(g.t.Context(), journal.Event{
-		ID: fmt.Sprintf("%s-%d", request, last), Type: "weir.gate.v1.ApprovalDecided", Key: key, Time: time.Now().UTC(), Data: data,
+		ID: fmt.Sprintf("%s-%d", approval, last), Type: string(kind), Key: key, Time: time.Now().UTC(), Data: data,
 	}, last)
 	if err != nil {
 		g.t.Fatal(err)
@@ -208,6 +292,7 @@ type recordingTarget struct {
 	conversationv1.UnimplementedMessageServiceServer
 	mu      sync.Mutex
 	calls   int
+	said    []string // in each call
 	effects map[string]int
 	refuse  error
 	block   chan struct{}
@@ -225,6 +310,11 @@ func (r *recordingTarget) AppendMessage(ctx context.Context, in *conversationv1.
 	r.mu.Lock()
 	block := r.block
 	r.calls++
+	text := ""
+	for _, part := range in.GetParts() {
+		text += part.GetText()
+	}
+	r.said = append(r.said, text)
 	r.mu.Unlock()
 	if block != nil {
 		select {

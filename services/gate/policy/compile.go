@@ -253,7 +253,7 @@ func compileGrants(grants []*gatev1.Grant) (*Grants, error) {
 
 // Match says whether any grant matches. A nil Grants has none.
 func (g *Grants) Match(operation string) bool {
-	if g == nil || !wholeSegments(operation) {
+	if g == nil || !isName(operation) {
 		return false
 	}
 	var h hits[[]string]
@@ -263,7 +263,7 @@ func (g *Grants) Match(operation string) bool {
 
 // matching gives the ids of the grants that match, in order.
 func (g *Grants) matching(operation string) []string {
-	if g == nil || !wholeSegments(operation) {
+	if g == nil || !isName(operation) {
 		return nil
 	}
 	var h hits[[]string]

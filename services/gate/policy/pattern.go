@@ -95,3 +95,19 @@ func matchSegment(pattern, text string) bool {
 	}
 	return p == len(pattern)
 }
+
+// isName says whether an operation could have this name; no grant is for another.
+func isName(name string) bool {
+	letters, slashes := 0, 0 // letters of the segment so far
+	for i := range len(name) {
+		switch c := name[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', letters > 0 && (c == '_' || c == '-'):
+			letters++
+		case letters > 0 && c == '/':
+			letters, slashes = 0, slashes+1
+		default:
+			return false
+		}
+	}
+	return letters > 0 && slashes > 0 && len(name) <= maxNameLength
+}

@@ -14,10 +14,6 @@ import (
 	"weir/internal/strictjson"
 )
 
-// predicateCost bounds one evaluation, in CEL's units of about one elementary
-// step each: some hundred microseconds at the most.
-const predicateCost = 10_000
-
 // predicateEnv declares what predicates see.
 var predicateEnv = sync.OnceValues(func() (*cel.Env, error) {
 	return cel.NewEnv(
@@ -45,7 +41,7 @@ func compilePredicate(text string) (*predicate, error) {
 	if err != nil {
 		return nil, err
 	}
-	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(predicateCost))
+	program, err := env.Program(ast, bounded(cel.EvalOptions(cel.OptOptimize))...)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +73,7 @@ func NeverTrue(text string) bool {
 	if err != nil {
 		return false
 	}
-	program, err := env.Program(ast, cel.EvalOptions(cel.OptPartialEval), cel.CostLimit(predicateCost))
+	program, err := env.Program(ast, bounded(cel.EvalOptions(cel.OptPartialEval))...)
 	if err != nil {
 		return false
 	}
