@@ -61,9 +61,6 @@ func Compile(text []byte) (*Schema, error) {
 // Text is the schema in canonical JSON.
 func (s *Schema) Text() []byte { return s.text }
 
-// maxViolations bounds how many faults of one input are told.
-const maxViolations = 10
-
 // Validate parses canonical JSON and checks it. What it answers names places
 // and keywords, never values: an input may hold secrets. Input nil is no input
 // at all, which only a schema without demands takes.
@@ -88,10 +85,7 @@ func (s *Schema) Validate(field string, canonical []byte) (any, error) {
 		return nil, fault.New(fault.Bug, "%s could not be checked", field).Wrap(err)
 	}
 	refusal := fault.New(fault.SchemaMismatch, "%s does not match the operation's schema", field)
-	for i, violation := range leaves(invalid, nil) {
-		if i == maxViolations {
-			break
-		}
+	for _, violation := range leaves(invalid, nil) { // an error keeps the first few
 		refusal = refusal.Field(field+pointer(violation.InstanceLocation), explain(violation.ErrorKind))
 	}
 	return nil, refusal

@@ -86,17 +86,20 @@ func storable(p *gatev1.Policy, env policy.Environment) ([]*gatev1.Finding, erro
 		return nil, err
 	}
 	findings := policy.Verify(p, env)
-	refusal := fault.New(fault.PolicyUnsafe, "policy %s was not stored", p.GetPolicyId())
-	unsafe := false
+	var unsafe []*gatev1.Finding
 	for _, f := range findings {
 		if f.GetSeverity() == gatev1.Severity_SEVERITY_ERROR {
-			refusal, unsafe = refusal.Field("policy.rules."+f.GetRuleId(), f.GetMessage()), true
+			unsafe = append(unsafe, f)
 		}
 	}
-	if unsafe {
-		return nil, refusal
+	if len(unsafe) == 0 {
+		return findings, nil
 	}
-	return findings, nil
+	refusal := fault.New(fault.PolicyUnsafe, "policy %s was not stored: verification found %d errors; VerifyPolicy tells them all", p.GetPolicyId(), len(unsafe))
+	for _, f := range unsafe { // an error keeps the first few
+		refusal = refusal.Field("policy.rules."+f.GetRuleId(), f.GetMessage())
+	}
+	return nil, refusal
 }
 
 func evolvePolicy(p Policy, e aggregate.Recorded[*gatev1.Event]) Policy {

@@ -158,11 +158,10 @@ func (c *cell) add(r *rule) {
 // compileLayer compiles.
 func Check(p *gatev1.Policy, at string) error {
 	refusal := fault.New(fault.FieldInvalid, "policy %s cannot be stored", p.GetPolicyId())
-	bad := 0
+	bad := false
 	report := func(field, format string, args ...any) {
-		if bad++; bad <= maxReported {
-			refusal = refusal.Field(at+"."+field, fmt.Sprintf(format, args...))
-		}
+		bad = true // an error keeps the first few
+		refusal = refusal.Field(at+"."+field, fmt.Sprintf(format, args...))
 	}
 	checkTarget(p, report)
 	seen := make(map[string]bool)
@@ -174,14 +173,11 @@ func Check(p *gatev1.Policy, at string) error {
 		seen[r.GetRuleId()] = true
 		checkRule(r, place, report)
 	}
-	if bad > 0 {
+	if bad {
 		return refusal
 	}
 	return nil
 }
-
-// maxReported bounds how many faults of one policy are told.
-const maxReported = 20
 
 func checkTarget(p *gatev1.Policy, report func(string, string, ...any)) {
 	switch p.GetLayer() {
