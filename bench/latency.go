@@ -19,9 +19,10 @@ type histogram struct {
 	total  uint64
 }
 
-func (h *histogram) add(d time.Duration) {
-	h.counts[bucketOf(d)]++
-	h.total++
+// add counts a latency that n calls had.
+func (h *histogram) add(d time.Duration, n int) {
+	h.counts[bucketOf(d)] += uint64(n)
+	h.total += uint64(n)
 }
 
 func (h *histogram) merge(other *histogram) {

@@ -95,13 +95,23 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	fmt.Fprintln(out, machine())
 	started := time.Now()
 	var results []result
+	onMesh := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.inProcess() })
 	for _, sync := range o.syncs() {
-		measured, err := measureMesh(ctx, o, rows, sync, out)
+		if len(onMesh) == 0 {
+			break
+		}
+		measured, err := measureMesh(ctx, o, onMesh, sync, out)
 		if err != nil {
 			return err
 		}
 		results = append(results, measured...)
 	}
+	// These need no servers, so they come once, when there are none any more.
+	decided, err := measureDecide(ctx, o, rows, out)
+	if err != nil {
+		return err
+	}
+	results = append(results, decided...)
 	printAims(out, rows, results)
 	fmt.Fprintf(out, "\n%d results in %s, measured in %s\n", len(results), o.Out, time.Since(started).Round(time.Second))
 	return writeJSON(o.Out, results)
@@ -122,12 +132,12 @@ func measureMesh(ctx context.Context, o options, rows []row, sync bool, out io.W
 	}
 	var results []result
 	for _, callers := range slices.Sorted(slices.Values(o.Callers)) {
-		cells, err := measureRounds(m, rows, workloads, callers, seconds(o.Seconds))
+		cells, err := measureRounds(m.ctx, m, rows, workloads, callers, seconds(o.Seconds))
 		if err != nil {
 			return nil, m.explain(err)
 		}
 		group := compare(rows, cells, callers, sync)
-		printGroup(out, group, cells)
+		printGroup(out, syncName(sync), group, cells)
 		results = append(results, group...)
 	}
 	return results, nil

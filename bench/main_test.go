@@ -44,22 +44,29 @@ func TestEveryRowIsMeasuredAndWritten(t *testing.T) {
 	if err := json.Unmarshal(text, &lines); err != nil {
 		t.Fatal(err)
 	}
-	if len(lines) != 2*len(table) {
-		t.Fatalf("%d results, want %d: each row with and without sync", len(lines), 2*len(table))
+	want := slices.Concat(meshRows, meshRows, decideRows())
+	if len(lines) != len(want) {
+		t.Fatalf("%d results, want %d: each row on a mesh with and without sync, the others once", len(lines), len(want))
 	}
 	rates := make(map[any]float64)
 	for i, line := range lines {
-		r, sync := table[i%len(table)], i >= len(table)
-		if line["name"] != r.name || line["callers"] != 2.0 || line["sync"] != sync {
-			t.Errorf("result %d is %v, want %s with 2 callers, sync %v", i, line, r.name, sync)
+		r, sync, callers, keys := want[i], i >= len(meshRows) && i < 2*len(meshRows), 2.0, 8
+		if r.inProcess() {
+			callers, keys = 1, 9
+			if line["rules"] != float64(r.rules) {
+				t.Errorf("%s: rules is %v, want %d", r.name, line["rules"], r.rules)
+			}
+		}
+		if line["name"] != r.name || line["callers"] != callers || line["sync"] != sync {
+			t.Errorf("result %d is %v, want %s with %v callers, sync %v", i, line, r.name, callers, sync)
 		}
 		for _, number := range []string{"per_second", "p50_us", "p99_us"} {
 			if v, ok := line[number].(float64); !ok || v <= 0 {
 				t.Errorf("%s: %s is %v", r.name, number, line[number])
 			}
 		}
-		if len(line) != 8 {
-			t.Errorf("%s has %d keys, want 8: %v", r.name, len(line), line)
+		if len(line) != keys {
+			t.Errorf("%s has %d keys, want %d: %v", r.name, len(line), keys, line)
 		}
 		rates[r.name], _ = line["per_second"].(float64)
 		if r.ratioTo == "" {
@@ -101,6 +108,24 @@ func TestWithoutRedisItSaysWhatToType(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	leftNothing(t, o)
+}
+
+func TestDecidingNeedsNoServers(t *testing.T) {
+	o := quick(t)
+	o.Only = []string{"decide_opa", "decide_cedar", "decide_casbin"}
+	t.Setenv("PATH", t.TempDir()) // with no redis-server in it
+	var out bytes.Buffer
+	if err := run(t.Context(), o, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range ruleCounts {
+		if title := "1 caller, " + rulesName(n) + ","; strings.Count(out.String(), title) != 1 {
+			t.Errorf("%q does not stand there once:\n%s", title, &out)
+		}
+	}
+	if _, err := os.Stat(o.Dir); !os.IsNotExist(err) {
+		t.Errorf("a folder was made for servers: %v", err)
+	}
 }
 
 func leftNothing(t *testing.T, o options) {

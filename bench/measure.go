@@ -23,8 +23,18 @@ const (
 // each of them does over and over. Callers never touch each other's aggregates.
 type workload func(callers int) ([]call, error)
 
-// call is one operation of one caller.
+// call is one operation of one caller, or as many as the stage says.
 type call func(context.Context) error
+
+// stage is where rows run.
+type stage interface {
+	// settle waits until the work is done that calls left behind, and says for how
+	// long.
+	settle() (time.Duration, error)
+	cpu() cpuTimes
+	// batch is how many operations one call makes.
+	batch() int
+}
 
 // errDry is what a call returns when it has nothing left to work on. The slice
 // ends then for all callers; what was measured until then counts.
@@ -63,7 +73,7 @@ func median(values []float64) float64 {
 }
 
 // measureRounds measures all rows at one number of callers, a slice at a time.
-func measureRounds(m *mesh, rows []row, workloads []workload, callers int, each time.Duration) ([]cell, error) {
+func measureRounds(ctx context.Context, on stage, rows []row, workloads []workload, callers int, each time.Duration) ([]cell, error) {
 	cells := make([]cell, len(rows))
 	for round := range rounds + 1 {
 		length := each / rounds
@@ -75,7 +85,7 @@ func measureRounds(m *mesh, rows []row, workloads []workload, callers int, each 
 			if round%2 == 1 {
 				i = len(rows) - 1 - n // A B C, C B A: no row always comes behind the same one
 			}
-			s, lag, err := measureSlice(m, workloads[i], callers, length)
+			s, lag, err := measureSlice(ctx, on, workloads[i], callers, length)
 			if err != nil {
 				return nil, fmt.Errorf("%s, %d callers: %w", rows[i].name, callers, err)
 			}
@@ -94,26 +104,27 @@ func measureRounds(m *mesh, rows []row, workloads []workload, callers int, each 
 
 // measureSlice measures one row once, and waits until the work that it left
 // behind is done, so that no row pays for another.
-func measureSlice(m *mesh, w workload, callers int, length time.Duration) (*slice, time.Duration, error) {
+func measureSlice(ctx context.Context, on stage, w workload, callers int, length time.Duration) (*slice, time.Duration, error) {
 	calls, err := w(callers)
 	if err != nil {
 		return nil, 0, err
 	}
-	if _, err := m.settle(); err != nil {
+	if _, err := on.settle(); err != nil {
 		return nil, 0, err
 	}
-	before := m.cpu()
-	s, err := repeat(m.ctx, calls, length)
+	before := on.cpu()
+	s, err := repeat(ctx, calls, on.batch(), length)
 	if err != nil {
 		return nil, 0, err
 	}
-	s.cpu = m.cpu().minus(before)
-	lag, err := m.settle()
+	s.cpu = on.cpu().minus(before)
+	lag, err := on.settle()
 	return s, lag, err
 }
 
-// repeat lets every caller do its call over and over until the time is over.
-func repeat(ctx context.Context, calls []call, length time.Duration) (*slice, error) {
+// repeat lets every caller do its call over and over until the time is over. A
+// call of several operations counts as so many, each as long as the others.
+func repeat(ctx context.Context, calls []call, batch int, length time.Duration) (*slice, error) {
 	var over atomic.Bool
 	latencies := make([]histogram, len(calls))
 	group, ctx := errgroup.WithContext(ctx)
@@ -131,7 +142,7 @@ func repeat(ctx context.Context, calls []call, length time.Duration) (*slice, er
 					return err
 				}
 				after := time.Now()
-				latencies[i].add(after.Sub(before))
+				latencies[i].add(after.Sub(before)/time.Duration(batch), batch)
 				before = after
 			}
 			return nil

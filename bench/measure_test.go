@@ -21,7 +21,7 @@ func TestQuantiles(t *testing.T) {
 		if i%2 == 0 {
 			target = &other
 		}
-		target.add(time.Duration(i) * time.Microsecond)
+		target.add(time.Duration(i)*time.Microsecond, 1)
 	}
 	h.merge(&other)
 	for q, want := range map[float64]time.Duration{
@@ -38,8 +38,8 @@ func TestQuantilesOfFewAndOfNone(t *testing.T) {
 	if got := h.quantile(0.99); got != 0 {
 		t.Errorf("of none: %v", got)
 	}
-	h.add(10)
-	h.add(50)
+	h.add(10, 1)
+	h.add(50, 1)
 	if got := h.quantile(0.5); got != 10 {
 		t.Errorf("the median of 10 and 50 ns is %v", got)
 	}
@@ -86,7 +86,7 @@ func TestRepeatCountsEveryCall(t *testing.T) {
 			return nil
 		}
 	}
-	s, err := repeat(t.Context(), calls, 20*time.Millisecond)
+	s, err := repeat(t.Context(), calls, 1, 20*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,6 +95,25 @@ func TestRepeatCountsEveryCall(t *testing.T) {
 	}
 	if s.took < 20*time.Millisecond || s.latencies.quantile(0.5) < time.Millisecond {
 		t.Errorf("took %v, half of the calls at most %v", s.took, s.latencies.quantile(0.5))
+	}
+}
+
+func TestACallOfManyCountsAsMany(t *testing.T) {
+	calls := 0
+	s, err := repeat(t.Context(), []call{func(context.Context) error {
+		calls++
+		time.Sleep(4 * time.Millisecond)
+		return nil
+	}}, 4, 20*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := uint64(4 * calls); s.latencies.total != want {
+		t.Errorf("%d counted, want %d", s.latencies.total, want)
+	}
+	// The machine may be slow, but four in one call never took 4 ms each.
+	if p1 := s.latencies.quantile(0.01); p1 < time.Millisecond || p1 >= 4*time.Millisecond {
+		t.Errorf("each of four took %v", p1)
 	}
 }
 
@@ -116,7 +135,7 @@ func TestRepeatEndsWhenACallerIsDry(t *testing.T) {
 			}
 			return nil
 		},
-	}, time.Hour)
+	}, 1, time.Hour)
 	if err != nil || s.latencies.total < 4 {
 		t.Errorf("%d calls, %v", s.latencies.total, err)
 	}
@@ -127,7 +146,7 @@ func TestRepeatEndsWithTheFirstFailure(t *testing.T) {
 	_, err := repeat(t.Context(), []call{
 		func(context.Context) error { return broken },
 		func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
-	}, time.Hour)
+	}, 1, time.Hour)
 	if !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
@@ -153,7 +172,7 @@ func TestSharesAreDisjointAndWhole(t *testing.T) {
 func twoRows() ([]row, []cell) {
 	cells := []cell{{rates: []float64{900, 1000, 5000}}, {rates: []float64{250, 200, 700}}}
 	for i := range cells {
-		cells[i].latencies.add(2 * time.Millisecond)
+		cells[i].latencies.add(2*time.Millisecond, 1)
 	}
 	return []row{{name: "base"}, {name: "other", ratioTo: "base", aim: 0.3}}, cells
 }
@@ -169,6 +188,29 @@ func TestCompare(t *testing.T) {
 	}
 	if got := results[1].P50; math.Abs(got-2000) > 20 {
 		t.Errorf("p50 of 2 ms is %v µs", got)
+	}
+}
+
+func TestEnginesAreComparedAtTheSameNumberOfRules(t *testing.T) {
+	var rows []row
+	var cells []cell
+	for i, n := range ruleCounts {
+		rate := 1000 * float64(i+1)
+		rows = append(rows, row{name: decide, rules: n}, row{name: "decide_opa", ratioTo: decide, rules: n})
+		cells = append(cells, cell{rates: []float64{rate}}, cell{rates: []float64{rate / 10}})
+	}
+	for _, r := range compare(rows, cells, 1, false) {
+		if r.Name == "decide_opa" && *r.Ratio != 0.1 {
+			t.Errorf("with %d rules: ratio %v, want 0.1", r.Rules, *r.Ratio)
+		}
+	}
+}
+
+func TestShortLatenciesKeepTheirNanoseconds(t *testing.T) {
+	for d, want := range map[time.Duration]float64{377: 0.377, 23_456: 23.5} {
+		if got := latency(d); got != want {
+			t.Errorf("%v is written %v, want %v", d, got, want)
+		}
 	}
 }
 
@@ -228,8 +270,22 @@ func TestAimsAreToldAtTheirLoadOnly(t *testing.T) {
 	}
 }
 
+func TestAnotherEngineIsToStayBehind(t *testing.T) {
+	rows := []row{{name: decide, engine: "weir", rules: 10}, {name: "decide_opa", ratioTo: decide, engine: "opa", rules: 10}}
+	for rate, want := range map[float64]string{
+		10:   "met     decide_opa               0.010 of decide, aim below 1 (1 caller, 10 rules)",
+		1000: "MISSED  decide_opa               1.00 of decide, aim below 1 (1 caller, 10 rules)",
+	} {
+		var out bytes.Buffer
+		printAims(&out, rows, compare(rows, []cell{{rates: []float64{1000}}, {rates: []float64{rate}}}, decideCallers, false))
+		if !strings.Contains(out.String(), want) || strings.Contains(out.String(), " decide  ") {
+			t.Errorf("got %s, want %s", &out, want)
+		}
+	}
+}
+
 func TestDurationsAreReadable(t *testing.T) {
-	for us, want := range map[float64]string{0: "0 µs", 12.4: "12 µs", 999: "999 µs", 1500: "1.5 ms", 12345: "12 ms"} {
+	for us, want := range map[float64]string{0: "0 µs", 0.377: "377 ns", 3.14: "3.1 µs", 12.4: "12 µs", 999: "999 µs", 1500: "1.5 ms", 12345: "12 ms"} {
 		if got := duration(us); got != want {
 			t.Errorf("%v µs is written %q, want %q", us, got, want)
 		}

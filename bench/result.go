@@ -12,6 +12,7 @@ type result struct {
 	Name      string  `json:"name"`
 	Callers   int     `json:"callers"`
 	Sync      bool    `json:"sync"`
+	Rules     int     `json:"rules,omitempty"` // that the row decides by
 	PerSecond float64 `json:"per_second"`
 	P50       float64 `json:"p50_us"`
 	P99       float64 `json:"p99_us"`
@@ -24,24 +25,36 @@ type result struct {
 // compare turns what was measured side by side into results.
 func compare(rows []row, cells []cell, callers int, sync bool) []result {
 	results := make([]result, len(rows))
-	rates := make(map[string]float64, len(rows))
+	type side struct {
+		name  string
+		rules int
+	}
+	rates := make(map[side]float64, len(rows))
 	for i, r := range rows {
 		c := &cells[i]
-		rates[r.name] = c.perSecond()
+		rates[side{r.name, r.rules}] = c.perSecond()
 		results[i] = result{
-			Name: r.name, Callers: callers, Sync: sync,
+			Name: r.name, Callers: callers, Sync: sync, Rules: r.rules,
 			PerSecond: round(c.perSecond(), 1),
-			P50:       round(micros(c.latencies.quantile(0.50)), 1),
-			P99:       round(micros(c.latencies.quantile(0.99)), 1),
+			P50:       latency(c.latencies.quantile(0.50)),
+			P99:       latency(c.latencies.quantile(0.99)),
 		}
 	}
 	for i, r := range rows {
-		if base := rates[r.ratioTo]; base > 0 {
-			ratio := round(rates[r.name]/base, 3)
+		if base := rates[side{r.ratioTo, r.rules}]; base > 0 {
+			ratio := round(rates[side{r.name, r.rules}]/base, 3)
 			results[i].Ratio, results[i].RatioTo = &ratio, &r.ratioTo
 		}
 	}
 	return results
+}
+
+// latency is in microseconds to a tenth, the short ones to the nanosecond.
+func latency(d time.Duration) float64 {
+	if d < 10*time.Microsecond {
+		return micros(d)
+	}
+	return round(micros(d), 1)
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

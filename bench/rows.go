@@ -14,12 +14,37 @@ type row struct {
 	ratioTo string
 	// aim is the least ratio to reach with aimCallers callers, 0 for none.
 	aim float64
-	// open prepares, once for each mesh, what the row works on.
+	// open prepares, once for each mesh, what the row works on. Rows that need no
+	// servers have none.
 	open func(*mesh) (workload, error)
+
+	// engine decides by so many rules, in this process. The ratio of another engine
+	// than weir's is to stay below 1.
+	engine    string
+	rules     int
+	predicate bool // the rule that decides looks at the input
 }
 
-// aimCallers is the load that the aims are set for.
+// aimCallers is the load that the aims of rows on a mesh are set for.
 const aimCallers = 64
+
+func (r *row) inProcess() bool { return r.engine != "" }
+
+// aimed says whether the row has an aim at so many callers.
+func (r *row) aimed(callers int) bool {
+	if r.inProcess() {
+		return r.ratioTo != "" && callers == decideCallers
+	}
+	return r.aim != 0 && callers == aimCallers
+}
+
+// reaches says whether a ratio is what the row aims at.
+func (r *row) reaches(ratio float64) bool {
+	if r.inProcess() {
+		return ratio < 1
+	}
+	return ratio >= r.aim
+}
 
 // What rows are compared with.
 const (
@@ -29,7 +54,9 @@ const (
 )
 
 // table is all rows. Those that are compared stand together.
-var table = []row{
+var table = slices.Concat(meshRows, decideRows())
+
+var meshRows = []row{
 	{name: rawPublish, open: openRawPublish},
 	{name: "aggregate_append", ratioTo: rawPublish, aim: 0.6, open: openAppend},
 	{name: "aggregate_create", ratioTo: rawPublish, open: openCreate},
@@ -63,9 +90,12 @@ func chosen(names []string) ([]row, error) {
 }
 
 func rowNames(rows []row) []string {
-	names := make([]string, len(rows))
-	for i, r := range rows {
-		names[i] = r.name
+	var names []string
+	for _, r := range rows {
+		// A row of several numbers of rules is named once.
+		if !slices.Contains(names, r.name) {
+			names = append(names, r.name)
+		}
 	}
 	return names
 }

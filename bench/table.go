@@ -7,24 +7,24 @@ import (
 )
 
 const tableHead = `
-%d callers, %s
-                          per second       p50       p99    ratio                      CPU a call: bench   nats  redis
+%s, %s
+                            per second       p50       p99    ratio                      CPU a call: bench   nats  redis
 `
 
 // printGroup prints what was measured side by side.
-func printGroup(out io.Writer, results []result, cells []cell) {
+func printGroup(out io.Writer, how string, results []result, cells []cell) {
 	if len(results) == 0 {
 		return
 	}
-	fmt.Fprintf(out, tableHead, results[0].Callers, syncName(results[0].Sync))
+	fmt.Fprintf(out, tableHead, callersName(results[0].Callers), how)
 	for i, r := range results {
 		ratio := strings.Repeat(" ", 32)
 		if r.Ratio != nil {
-			ratio = fmt.Sprintf("%8.2f %-23s", *r.Ratio, "of "+*r.RatioTo)
+			ratio = fmt.Sprintf("%8s %-23s", ratioName(*r.Ratio), "of "+*r.RatioTo)
 		}
 		c := &cells[i]
 		each := c.cpu.over(c.latencies.total)
-		fmt.Fprintf(out, "  %-22s %11.0f  %8s  %8s %s %16s %6s %6s", r.Name, r.PerSecond, duration(r.P50), duration(r.P99), ratio,
+		fmt.Fprintf(out, "  %-24s %11.0f  %8s  %8s %s %16s %6s %6s", r.Name, r.PerSecond, duration(r.P50), duration(r.P99), ratio,
 			duration(each.bench), duration(each.nats), duration(each.redis))
 		if lag := c.lag / rounds; lag > notableLag {
 			fmt.Fprintf(out, "   projector %d ms behind", lag.Milliseconds())
@@ -36,6 +36,10 @@ func printGroup(out io.Writer, results []result, cells []cell) {
 // duration writes microseconds so that they can be read at a glance.
 func duration(us float64) string {
 	switch {
+	case us > 0 && us < 1:
+		return fmt.Sprintf("%.0f ns", us*1000)
+	case us > 0 && us < 10:
+		return fmt.Sprintf("%.1f µs", us)
 	case us >= 10_000:
 		return fmt.Sprintf("%.0f ms", us/1000)
 	case us >= 1000:
@@ -44,6 +48,23 @@ func duration(us float64) string {
 		return fmt.Sprintf("%.0f µs", us)
 	}
 }
+
+// ratioName keeps two digits also of small ratios.
+func ratioName(ratio float64) string {
+	if ratio < 0.1 {
+		return fmt.Sprintf("%.3f", ratio)
+	}
+	return fmt.Sprintf("%.2f", ratio)
+}
+
+func callersName(callers int) string {
+	if callers == 1 {
+		return "1 caller"
+	}
+	return fmt.Sprintf("%d callers", callers)
+}
+
+func rulesName(rules int) string { return fmt.Sprintf("%d rules", rules) }
 
 func syncName(sync bool) string {
 	if sync {
@@ -56,27 +77,32 @@ func syncName(sync bool) string {
 func printAims(out io.Writer, rows []row, results []result) {
 	title := false
 	for _, r := range results {
-		aim := aimOf(rows, r.Name)
-		if aim == 0 || r.Callers != aimCallers || r.Ratio == nil {
+		aiming := rowOf(rows, r.Name)
+		if aiming == nil || !aiming.aimed(r.Callers) || r.Ratio == nil {
 			continue
 		}
 		if !title {
-			fmt.Fprintf(out, "\nAims at %d callers\n", aimCallers)
+			fmt.Fprintln(out, "\nAims")
 			title = true
 		}
 		verdict := "met   "
-		if *r.Ratio < aim {
+		if !aiming.reaches(*r.Ratio) {
 			verdict = "MISSED"
 		}
-		fmt.Fprintf(out, "  %s  %-22s %.2f of %s, aim %.2f (%s)\n", verdict, r.Name, *r.Ratio, *r.RatioTo, aim, syncName(r.Sync))
+		aim, how := fmt.Sprintf("%.2f", aiming.aim), syncName(r.Sync)
+		if aiming.inProcess() {
+			aim, how = "below 1", rulesName(r.Rules)
+		}
+		fmt.Fprintf(out, "  %s  %-24s %s of %s, aim %s (%s, %s)\n",
+			verdict, r.Name, ratioName(*r.Ratio), *r.RatioTo, aim, callersName(r.Callers), how)
 	}
 }
 
-func aimOf(rows []row, name string) float64 {
-	for _, r := range rows {
-		if r.name == name {
-			return r.aim
+func rowOf(rows []row, name string) *row {
+	for i := range rows {
+		if rows[i].name == name {
+			return &rows[i]
 		}
 	}
-	return 0
+	return nil
 }

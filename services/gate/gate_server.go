@@ -70,7 +70,7 @@ func failureOf(err error) *gatev1.Failure {
 	return out
 }
 
-// question is what a check asks of the policies.
+// question is what a check asks of the policies, but for its input.
 func question(caller identity.Caller, in *gatev1.CheckRequest, now time.Time) policy.Question {
 	return policy.Question{
 		Subject:      caller.Subject,
@@ -82,21 +82,22 @@ func question(caller identity.Caller, in *gatev1.CheckRequest, now time.Time) po
 		Effect:       policy.EffectFrom(in.GetEffect()),
 		Conversation: in.GetConversationId(),
 		Target:       in.GetTargetConversationId(),
-		Input:        policy.NewInput(in.InputJson),
 		Now:          now,
 	}
 }
 
 func (s *gateServer) check(ctx context.Context, caller identity.Caller, in *gatev1.CheckRequest) (*gatev1.CheckResponse, error) {
-	// What rules look at and what reaches a person must have one meaning, whoever
-	// rendered it.
+	q := question(caller, in, s.checks.Now())
 	if in.InputJson != nil {
-		if _, err := strictjson.Canonical(in.GetInputJson()); err != nil {
+		// What rules look at and what reaches a person must have one meaning,
+		// whoever rendered it.
+		canonical, err := strictjson.Canonical(in.GetInputJson())
+		if err != nil {
 			refusal := fault.From(err)
 			return nil, refusal.Field("input_json", refusal.Message())
 		}
+		q.Input = policy.CanonicalInput(canonical)
 	}
-	q := question(caller, in, s.checks.Now())
 	answer, book, err := s.view.ask(caller, &q)
 	if err != nil {
 		return nil, err

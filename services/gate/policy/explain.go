@@ -92,7 +92,7 @@ func (r *rule) match(q *Question, counts part, answer Answer) *gatev1.RuleMatch 
 		switch {
 		case err != nil:
 			holds = r.verdict != gatev1.Verdict_VERDICT_ALLOW
-			m.Predicate, m.PredicateError = gatev1.Predicate_PREDICATE_ERROR, err.Error()
+			m.Predicate, m.PredicateError = gatev1.Predicate_PREDICATE_ERROR, shortened(err.Error())
 		case said:
 			m.Predicate = gatev1.Predicate_PREDICATE_TRUE
 		default:
@@ -102,6 +102,15 @@ func (r *rule) match(q *Question, counts part, answer Answer) *gatev1.RuleMatch 
 	m.WhyNot = r.whyNot(q, counts, answer, holds)
 	m.Counted = m.WhyNot == ""
 	return m
+}
+
+// shortened cuts what CEL says, which may repeat a value of the input.
+func shortened(text string) string {
+	const limit = 200
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
 // whyNot says why a rule that matches had no say; empty where it had.

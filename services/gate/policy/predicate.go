@@ -41,7 +41,7 @@ func compilePredicate(text string) (*predicate, error) {
 	if err != nil {
 		return nil, err
 	}
-	program, err := env.Program(ast, bounded(cel.EvalOptions(cel.OptOptimize))...)
+	program, err := env.Program(ast, bounded(ast, cel.EvalOptions(cel.OptOptimize))...)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,13 @@ func checked(text string) (*cel.Env, *cel.Ast, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	ast, issues := env.Compile(text)
+	parsed, issues := env.Parse(text)
+	if issues.Err() == nil {
+		if n := comprehensions(parsed); n > maxComprehensions {
+			return nil, nil, fmt.Errorf("has %d of all, exists, exists_one, filter and map: at most %d", n, maxComprehensions)
+		}
+		parsed, issues = env.Check(parsed)
+	}
 	if issues.Err() != nil {
 		var told []string
 		for _, e := range issues.Errors() {
@@ -61,10 +67,10 @@ func checked(text string) (*cel.Env, *cel.Ast, error) {
 		}
 		return nil, nil, errors.New(strings.Join(told, "; "))
 	}
-	if t := ast.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
+	if t := parsed.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
 		return nil, nil, fmt.Errorf("must be of type bool, is %s", t)
 	}
-	return env, ast, nil
+	return env, parsed, nil
 }
 
 // NeverTrue says that a predicate is false whatever it sees.
@@ -73,7 +79,7 @@ func NeverTrue(text string) bool {
 	if err != nil {
 		return false
 	}
-	program, err := env.Program(ast, bounded(cel.EvalOptions(cel.OptPartialEval))...)
+	program, err := env.Program(ast, bounded(ast, cel.EvalOptions(cel.OptPartialEval))...)
 	if err != nil {
 		return false
 	}
@@ -140,9 +146,11 @@ func (a *activation) Parent() cel.Activation { return nil }
 // Input is an operation's input as predicates see it: JSON text that is read
 // only where a predicate asks for it. The zero Input is none.
 type Input struct {
-	text  *string
-	value any
-	state inputState
+	text *string
+	// canonical says that the text was read strictly already.
+	canonical bool
+	value     any
+	state     inputState
 }
 
 type inputState int
@@ -155,6 +163,13 @@ const (
 
 // NewInput is the input of a JSON text, nil for none.
 func NewInput(text *string) Input { return Input{text: text} }
+
+// CanonicalInput is the input of text that strictjson.Canonical gave, which need
+// not be read strictly again.
+func CanonicalInput(canonical []byte) Input {
+	text := string(canonical)
+	return Input{text: &text, canonical: true}
+}
 
 func (i *Input) get() (any, bool) {
 	if i.text == nil || i.state == inputBad {
@@ -171,8 +186,12 @@ func (i *Input) get() (any, bool) {
 // and the operation run with the other.
 func (i *Input) read() {
 	i.state = inputBad
-	canonical, err := strictjson.Canonical(*i.text)
-	if err != nil || json.Unmarshal(canonical, &i.value) != nil {
+	if !i.canonical {
+		if _, err := strictjson.Canonical(*i.text); err != nil {
+			return
+		}
+	}
+	if json.Unmarshal([]byte(*i.text), &i.value) != nil {
 		return
 	}
 	i.state = inputRead

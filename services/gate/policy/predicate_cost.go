@@ -6,6 +6,7 @@ import (
 	"regexp/syntax"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
@@ -26,13 +27,33 @@ const (
 	// maxStates bounds a regular expression, so that a match is at most so many
 	// steps for each byte of the text.
 	maxStates = 200
+	// maxComprehensions bounds what the types of one expression cost to check, which
+	// grows faster than the expression where one is made of the other.
+	maxComprehensions = 8
 	// lightText is how much of a text weighs as much as one number.
 	lightText = 100
 )
 
-// bounded are the options of every program.
-func bounded(more ...cel.ProgramOption) []cel.ProgramOption {
-	return append([]cel.ProgramOption{cel.CustomDecoratorV2(weighing), cel.CostLimit(predicateCost), cel.CostTracking(charges{})}, more...)
+// comprehensions counts the loops of an expression.
+func comprehensions(parsed *cel.Ast) int {
+	n := 0
+	ast.PreOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		if e.Kind() == ast.ComprehensionKind {
+			n++
+		}
+	}))
+	return n
+}
+
+// bounded are the options of a program. Counting takes several times what a
+// comparison does, and without a loop there is nothing to add up: an expression
+// has some hundred calls at the most, and each is bounded by itself.
+func bounded(a *cel.Ast, more ...cel.ProgramOption) []cel.ProgramOption {
+	options := append([]cel.ProgramOption{cel.CustomDecoratorV2(weighing)}, more...)
+	if comprehensions(a) > 0 {
+		options = append(options, cel.CostLimit(predicateCost), cel.CostTracking(charges{}))
+	}
+	return options
 }
 
 // weighed are the calls that are weighed, and what they do.
