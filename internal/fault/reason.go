@@ -25,6 +25,7 @@ const (
 	NotGranted           Reason = "NOT_GRANTED"
 	SelfApproval         Reason = "SELF_APPROVAL"
 	AgentAdmin           Reason = "AGENT_ADMIN"
+	Confined             Reason = "CONFINED"
 	NotAPerson           Reason = "NOT_A_PERSON"
 	ApproverScopeMissing Reason = "APPROVER_SCOPE_MISSING"
 	SelfTarget           Reason = "SELF_TARGET"
@@ -118,6 +119,7 @@ var reasons = map[Reason]Kind{
 	NotGranted:           KindForbidden,
 	SelfApproval:         KindForbidden,
 	AgentAdmin:           KindForbidden,
+	Confined:             KindForbidden,
 	NotAPerson:           KindForbidden,
 	ApproverScopeMissing: KindForbidden,
 	SelfTarget:           KindForbidden,

@@ -81,14 +81,16 @@ const (
 // vote is what one person said. Void votes were for an input that was amended
 // since.
 type vote struct {
-	Decider    string
-	DecisionID string
-	Approve    bool
-	Void       bool      `json:",omitempty"`
-	Note       string    `json:",omitempty"`
-	Scopes     []string  `json:",omitempty"`
-	Remember   *remember `json:",omitempty"`
-	At         time.Time
+	Decider     string
+	DecisionID  string
+	Approve     bool
+	InputDigest string    // that was shown
+	Amended     string    `json:",omitempty"` // digest of the input in its place
+	Void        bool      `json:",omitempty"`
+	Note        string    `json:",omitempty"`
+	Scopes      []string  `json:",omitempty"`
+	Remember    *remember `json:",omitempty"`
+	At          time.Time
 }
 
 // askedInput is the input as it was asked for.
@@ -233,6 +235,8 @@ func timeOf(t *timestamppb.Timestamp) time.Time {
 type redemption struct {
 	RequestID   string
 	Requester   string
+	Session     string
+	OnBehalfOf  []string
 	Operation   string
 	SpecDigest  string
 	InputDigest string
@@ -245,7 +249,7 @@ type redemption struct {
 // approver relied on is compared again, at this moment.
 func decideRedemption(a Approval, id string, cmd redemption, now time.Time) (*gatev1.Event, error) {
 	switch {
-	case a.State == "" || a.Requester != cmd.Requester:
+	case a.State == "" || a.Requester != cmd.Requester || a.Session != cmd.Session || !slices.Equal(a.OnBehalfOf, cmd.OnBehalfOf):
 		return nil, approvalNotFound(id)
 	case a.Operation != cmd.Operation:
 		return nil, digestMismatch("operation")
@@ -392,6 +396,7 @@ func requested(asked *gatev1.ApprovalRequested, e aggregate.Recorded[*gatev1.Eve
 // voted follows what a person said. States are shared, so slices are replaced.
 func voted(a Approval, decided *gatev1.ApprovalDecided, e aggregate.Recorded[*gatev1.Event]) Approval {
 	a.Votes = slices.Clone(a.Votes)
+	shown := a.InputDigest
 	if decided.AmendedInputJson != nil {
 		for i := range a.Votes {
 			a.Votes[i].Void = true
@@ -405,8 +410,8 @@ func voted(a Approval, decided *gatev1.ApprovalDecided, e aggregate.Recorded[*ga
 	}
 	a.Votes = append(a.Votes, vote{
 		Decider: e.Event.GetActor(), DecisionID: decided.GetDecisionId(),
-		Approve: decided.GetDecision() == gatev1.Decision_DECISION_APPROVE,
-		Note:    decided.GetNote(), Scopes: decided.GetScopes(), Remember: rememberFrom(decided.GetRemember()), At: e.Time,
+		Approve: decided.GetDecision() == gatev1.Decision_DECISION_APPROVE, InputDigest: shown, Amended: decided.GetAmendedInputDigest(),
+		Note: decided.GetNote(), Scopes: decided.GetScopes(), Remember: rememberFrom(decided.GetRemember()), At: e.Time,
 	})
 	a.State = stateFromProto(decided.GetOutcome())
 	if a.State != statePending {

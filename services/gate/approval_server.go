@@ -110,7 +110,8 @@ func (s *approvalServer) decide(ctx context.Context, caller identity.Caller, in 
 	cmd := decision{
 		RequestID:   in.GetRequestId(),
 		Decider:     caller.Subject,
-		Person:      caller.Kind() == identity.Human,
+		Chain:       caller.OnBehalfOf,
+		Confined:    caller.Confined,
 		Scopes:      caller.Scopes,
 		Approve:     in.GetDecision() == gatev1.Decision_DECISION_APPROVE,
 		InputDigest: in.GetInputDigest(),

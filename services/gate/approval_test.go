@@ -33,10 +33,10 @@ func (h *history) record(event *gatev1.Event, at time.Time) {
 var (
 	one       = policy.Terms{TTL: time.Minute, OnTimeout: policy.TimeoutDeny}
 	asked     = request{ApprovalID: "a-1", RequestID: "inv-1", Requester: "agent:alice", Session: "s-1", OnBehalfOf: []string{"human:boss"}, Operation: "x/y", SpecDigest: "spec", InputDigest: "input", Terms: one}
-	approved  = decision{RequestID: "d-1", Decider: "human:carol", Person: true, Scopes: []string{"approval.decide"}, Approve: true, InputDigest: "input"}
+	approved  = decision{RequestID: "d-1", Decider: "human:carol", Scopes: []string{"approval.decide"}, Approve: true, InputDigest: "input"}
 	still     = policy.Answer{Verdict: gatev1.Verdict_VERDICT_ASK, Terms: one}
-	redeemed  = redemption{RequestID: "inv-1", Requester: "agent:alice", Operation: "x/y", SpecDigest: "spec", InputDigest: "input", Now: still}
-	denied    = decision{RequestID: "d-1", Decider: "human:carol", Person: true, Scopes: []string{"approval.decide"}, InputDigest: "input", Note: "no"}
+	redeemed  = redemption{RequestID: "inv-1", Requester: "agent:alice", Session: "s-1", OnBehalfOf: []string{"human:boss"}, Operation: "x/y", SpecDigest: "spec", InputDigest: "input", Now: still}
+	denied    = decision{RequestID: "d-1", Decider: "human:carol", Scopes: []string{"approval.decide"}, InputDigest: "input", Note: "no"}
 	inTime    = epoch.Add(time.Second)
 	afterwars = epoch.Add(time.Hour)
 )
@@ -233,7 +233,7 @@ func TestNoSequenceOfCommandsBreaksAnApproval(t *testing.T) {
 				event, err = decideRequest(before, cmd, now)
 			case "decide":
 				event, err = decideDecision(before, "a-1", decision{
-					RequestID: id, Decider: who, Person: strings.HasPrefix(who, "human:"), InputDigest: digest, Scopes: []string{"approval.decide"},
+					RequestID: id, Decider: who, InputDigest: digest, Scopes: []string{"approval.decide"},
 					Approve: rapid.Bool().Draw(t, "approve"),
 				}, now)
 			case "redeem":
@@ -291,7 +291,7 @@ func TestARetriedDecisionGetsTheFirstAnswerAndAChangedOneDoesNot(t *testing.T) {
 	flipped := approved
 	flipped.Approve = false
 	_, err := decideDecision(a, "a-1", flipped, inTime)
-	want(t, "the other verdict under the same id", err, fault.ApprovalDecided)
+	want(t, "the other verdict under the same id", err, fault.IdempotencyMismatch)
 }
 
 func TestWhatCouldMisleadAReaderIsShownAsEscapes(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	gatev1 "weir/gen/gate/v1"
@@ -36,10 +35,12 @@ type asker struct {
 	ttl       time.Duration
 }
 
-// fingerprint names what makes two requests the same one. It is the first part
-// of approval ids, so it is short and holds no content.
+// fingerprint names what makes two requests the same one: all that people are
+// shown of it, and all that policies look at but the time. It is the first part of
+// approval ids, so it is short and holds no content.
 func fingerprint(caller identity.Caller, req request) string {
-	return digestOf(caller.Tenant, caller.Subject, caller.Session, req.Operation, req.SpecDigest, req.InputDigest)
+	return digestOf("approval", caller.Tenant, caller.Subject, caller.Session, chainOf(caller.OnBehalfOf), strconv.FormatBool(caller.Confined),
+		req.Operation, req.Effect.String(), req.SpecDigest, req.InputDigest, req.Conversation, req.Target)
 }
 
 // settle leaves nothing open in terms: behind a caller either stands a person,
@@ -51,8 +52,7 @@ func (s *asker) settle(t policy.Terms, subject string, onBehalfOf []string) poli
 	}
 	if t.OnTimeout == "" {
 		t.OnTimeout = policy.TimeoutWait
-		person := func(s string) bool { return strings.HasPrefix(s, string(identity.Human)+":") }
-		if person(subject) || slices.ContainsFunc(onBehalfOf, person) {
+		if isPerson(subject) || slices.ContainsFunc(onBehalfOf, isPerson) {
 			t.OnTimeout = policy.TimeoutDeny
 		}
 	}

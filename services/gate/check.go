@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,7 +20,8 @@ import (
 //	absent → ALLOWED ⇄ DENIED
 //
 // A retry of the same request is the same Check, so a write is counted once. It
-// goes from one to the other where the policies changed between two tries.
+// goes from one to the other where the policies changed between two tries. What
+// was allowed once stays counted: it may have run.
 type Check struct {
 	Allowed   bool
 	Denied    bool
@@ -28,8 +30,9 @@ type Check struct {
 	TrustID   string `json:",omitempty"`
 	Subject   string
 	Operation string
-	At        time.Time
-	Sequence  uint64
+	// Spent is when it was allowed first, and First the event that said so.
+	Spent time.Time `json:",omitzero"`
+	First uint64    `json:",omitempty"`
 }
 
 // outcome is the command that records a check.
@@ -64,13 +67,16 @@ func decideOutcome(c Check, cmd outcome) (*gatev1.Event, error) {
 
 func evolveCheck(c Check, e aggregate.Recorded[*gatev1.Event]) Check {
 	next := func(r *gatev1.CheckedRequest) Check {
-		return Check{Subject: r.GetSubject(), Operation: r.GetOperation(), At: e.Time, Sequence: e.Sequence}
+		return Check{Subject: r.GetSubject(), Operation: r.GetOperation(), Spent: c.Spent, First: c.First}
 	}
 	switch event := e.Event.GetEvent().(type) {
 	case *gatev1.Event_WriteAllowed:
 		a := event.WriteAllowed
 		c = next(a.GetRequest())
 		c.Allowed, c.Reason, c.Rule, c.TrustID = true, a.GetReason(), a.GetRule(), a.GetTrustId()
+		if c.First == 0 {
+			c.Spent, c.First = e.Time, e.Sequence
+		}
 	case *gatev1.Event_CheckDenied:
 		d := event.CheckDenied
 		c = next(d.GetRequest())
@@ -81,7 +87,8 @@ func evolveCheck(c Check, e aggregate.Recorded[*gatev1.Event]) Check {
 
 // checkID names the check of one request of a caller.
 func checkID(r *gatev1.CheckedRequest) string {
-	return digestOf("check", r.GetSubject(), r.GetSession(), r.GetRequestId(), r.GetOperation(), r.GetSpecDigest(), r.GetInputDigest())
+	return digestOf("check", r.GetSubject(), r.GetSession(), chainOf(r.GetOnBehalfOf()), strconv.FormatBool(r.GetConfined()), r.GetRequestId(),
+		r.GetOperation(), policy.EffectFrom(r.GetEffect()).String(), r.GetSpecDigest(), r.GetInputDigest(), r.GetConversationId(), r.GetTargetConversationId())
 }
 
 // digestOf gives an id that stands for all of its parts and holds none of them.
@@ -102,12 +109,12 @@ func checkKind() aggregate.Kind[Check, *gatev1.Event] {
 		Evolve: evolveCheck,
 		Codec:  aggregate.RootCodec[Check, *gatev1.Event]{Bytes: func(Check) int { return 512 }},
 		Lists: func(c Check, _ uint64) []hot.Entry {
-			if !c.Allowed {
+			if c.First == 0 {
 				return nil
 			}
 			// Budgets count in these lists, so they are ordered by time.
-			at := uint64(c.At.UnixMilli())
-			entries := []hot.Entry{{Set: usedList(c.Subject, c.Operation), Score: c.Sequence}}
+			at := uint64(c.Spent.UnixMilli())
+			entries := []hot.Entry{{Set: usedList(c.Subject, c.Operation), Score: c.First}}
 			for _, set := range spentLists(c.Subject, c.Operation) {
 				entries = append(entries, hot.Entry{Set: set, Score: at})
 			}

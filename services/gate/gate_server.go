@@ -168,6 +168,7 @@ func checkedRequest(caller identity.Caller, in *gatev1.CheckRequest) *gatev1.Che
 		RequestId: in.GetRequestId(), Subject: caller.Subject, Session: caller.Session, OnBehalfOf: caller.OnBehalfOf,
 		Confined: caller.Confined, Operation: in.GetOperation(), Effect: in.GetEffect(),
 		SpecDigest: in.GetSpecDigest(), InputDigest: in.GetInputDigest(), ConversationId: in.GetConversationId(),
+		TargetConversationId: in.GetTargetConversationId(),
 	}
 }
 
@@ -182,6 +183,12 @@ func (s *gateServer) ask(
 	}
 	if trust != "" {
 		a.Reason, a.Rule = reasonTrusted, ""
+		if policy.EffectFrom(in.GetEffect()) == policy.Read {
+			a.Verdict = gatev1.Verdict_VERDICT_ALLOW
+			out := verdict(a)
+			out.TrustId = trust
+			return out, nil // reads are neither counted nor recorded
+		}
 		return s.allow(ctx, caller, in, a, book, trust)
 	}
 	approval, err := s.asker.ask(ctx, caller, request{
@@ -220,7 +227,7 @@ func (s *gateServer) trust(ctx context.Context, caller identity.Caller, in *gate
 		return "", nil
 	}
 	c := coverage{
-		Subject: caller.Subject, Session: caller.Session, Operation: in.GetOperation(),
+		Subject: caller.Subject, Session: caller.Session, Chain: chainOf(caller.OnBehalfOf), Operation: in.GetOperation(),
 		SpecDigest: in.GetSpecDigest(), InputDigest: in.GetInputDigest(),
 	}
 	anyInput := c
@@ -270,6 +277,8 @@ func (s *gateServer) Redeem(ctx context.Context, in *gatev1.RedeemRequest) (*gat
 		return decideRedemption(a, id, redemption{
 			RequestID:   in.GetRequestId(),
 			Requester:   caller.Subject,
+			Session:     caller.Session,
+			OnBehalfOf:  caller.OnBehalfOf,
 			Operation:   in.GetOperation(),
 			SpecDigest:  in.GetSpecDigest(),
 			InputDigest: in.GetInputDigest(),

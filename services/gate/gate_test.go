@@ -305,7 +305,7 @@ func TestWhoMayDecide(t *testing.T) {
 	_, err = r.approvals(carol).DecideApproval(t.Context(), wrong)
 	want(t, "a wrong digest", err, fault.DigestMismatch)
 	r.approve(id, c)
-	_, err = r.approvals(carol).DecideApproval(t.Context(), decideAs(id, c, gatev1.Decision_DECISION_DENY, "d1"))
+	_, err = r.approvals(carol).DecideApproval(t.Context(), decideAs(id, c, gatev1.Decision_DECISION_DENY, "d2"))
 	want(t, "a second decision", err, fault.ApprovalDecided)
 }
 

@@ -69,20 +69,26 @@ func decideDeleteGrant(g Grant, actor author, id string, expected *uint64) (*gat
 
 // author is who changes grants and policies, with those on whose behalf.
 type author struct {
-	subject string
-	chain   []string
+	subject  string
+	chain    []string
+	session  string
+	confined bool
 }
 
-// mayChange refuses agents, and those who act for one, and what is aimed at the
-// author's own rights. No scope lifts that.
-func (a author) mayChange(subjects ...string) error {
+// mayChange refuses agents, and those who act for one, whoever was reached from an
+// outside channel, and what is aimed at the author's own rights. No scope lifts
+// that. Targets are subjects and sessions.
+func (a author) mayChange(targets ...string) error {
+	if a.confined {
+		return fault.New(fault.Confined, "%s was reached from an outside channel, from where grants and policies are not changed", a.subject)
+	}
 	for _, who := range append([]string{a.subject}, a.chain...) {
 		if strings.HasPrefix(who, string(identity.Agent)+":") {
 			return fault.New(fault.AgentAdmin, "grants and policies are not changed by agents, and %s is one", who)
 		}
 	}
-	for _, s := range subjects {
-		if s == a.subject || slices.Contains(a.chain, s) {
+	for _, s := range targets {
+		if s != "" && (s == a.subject || s == a.session || slices.Contains(a.chain, s)) {
 			return fault.New(fault.SelfTarget, "%s may not change the grants and policies of %s: somebody else must", a.subject, s)
 		}
 	}

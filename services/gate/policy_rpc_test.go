@@ -386,8 +386,13 @@ func TestATrustAllowsExactlyWhatItCoversUntilItIsRevoked(t *testing.T) {
 	if got, err := r.checks().Check(as(t.Context(), child), say("inv-7", "hi")); err != nil || got.GetVerdict() != gatev1.Verdict_VERDICT_ASK {
 		t.Errorf("a descendant: %v, %v; a trust passes to nobody", got, err)
 	}
+	others := alice
+	others.OnBehalfOf = []string{"human:carol"}
+	if got, err := r.checks().Check(as(t.Context(), others), say("inv-9", "hi")); err != nil || got.GetVerdict() != gatev1.Verdict_VERDICT_ASK {
+		t.Errorf("on behalf of who approved it: %v, %v", got, err)
+	}
 	held, err := r.approvals(alice).ListTrusts(t.Context(), &gatev1.ListTrustsRequest{})
-	if err != nil || len(held.GetTrusts()) != 1 || !strings.Contains(held.GetTrusts()[0].GetLabel(), "agent:alice may run conversation/say") {
+	if err != nil || len(held.GetTrusts()) != 1 || !strings.Contains(held.GetTrusts()[0].GetLabel(), "agent:alice on behalf of human:boss may run conversation/say") {
 		t.Errorf("held: %v, %v", held, err)
 	}
 	for range 2 {

@@ -36,7 +36,9 @@ func (s *policyServer) environment(tenant string) policy.Environment {
 	return env
 }
 
-func authorOf(c identity.Caller) author { return author{subject: c.Subject, chain: c.OnBehalfOf} }
+func authorOf(c identity.Caller) author {
+	return author{subject: c.Subject, chain: c.OnBehalfOf, session: c.Session, confined: c.Confined}
+}
 
 func (s *policyServer) PutGrant(ctx context.Context, in *gatev1.PutGrantRequest) (*gatev1.PutGrantResponse, error) {
 	caller, err := identity.Must(ctx)

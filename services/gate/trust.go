@@ -2,6 +2,7 @@ package gate
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -28,8 +29,10 @@ type Trust struct {
 	// Approval it was given with, at Given.
 	Approval string
 	Given    time.Time
-	Expires  time.Time
-	Note     string `json:",omitempty"`
+	// Revoked is when somebody ended it last: what was given before stays ended.
+	Revoked time.Time `json:",omitzero"`
+	Expires time.Time
+	Note    string `json:",omitempty"`
 	// First is the sequence of the event that gave it, by which lists are ordered.
 	First uint64
 }
@@ -46,22 +49,30 @@ const (
 type coverage struct {
 	Subject     string
 	Session     string
+	Chain       string `json:",omitempty"` // on whose behalf, as chainOf writes it
 	Operation   string
 	SpecDigest  string
 	InputDigest string `json:",omitempty"` // empty covers any input
 }
 
 func (c coverage) id() string {
-	return digestOf("trust", c.Subject, c.Session, c.Operation, c.SpecDigest, c.InputDigest)
+	return digestOf("trust", c.Subject, c.Session, c.Chain, c.Operation, c.SpecDigest, c.InputDigest)
 }
+
+// chainOf writes a chain as one text; subjects hold no spaces.
+func chainOf(onBehalfOf []string) string { return strings.Join(onBehalfOf, " ") }
 
 // label says exactly what it allows.
 func (c coverage) label() string {
+	who := c.Subject
+	if c.Chain != "" {
+		who += " on behalf of " + strings.ReplaceAll(c.Chain, " ", ", ")
+	}
 	input := "with any input"
 	if c.InputDigest != "" {
 		input = "with the very input of digest " + c.InputDigest
 	}
-	return fmt.Sprintf("%s may run %s (definition %s) %s in session %s", c.Subject, c.Operation, c.SpecDigest[:min(12, len(c.SpecDigest))], input, c.Session)
+	return fmt.Sprintf("%s may run %s (definition %s) %s in session %s", who, c.Operation, c.SpecDigest[:min(12, len(c.SpecDigest))], input, c.Session)
 }
 
 // holds says whether it allows something now that would be asked on these terms.
@@ -69,10 +80,10 @@ func (t Trust) holds(terms policy.Terms, now time.Time) bool {
 	return t.State == trustHeld && now.Before(t.Expires) && t.Terms.Key() == terms.Key()
 }
 
-// decideGive records a trust. Each approval gives one once: hearing of it again,
-// after a revocation say, changes nothing.
+// decideGive records a trust. What was given earlier than the one that is there,
+// or than the last revocation, changes nothing, whenever it is heard of.
 func decideGive(t Trust, by string, given *gatev1.TrustGiven) (*gatev1.Event, error) {
-	if t.State != "" && !t.Given.Before(given.GetGiveTime().AsTime()) {
+	if at := given.GetGiveTime().AsTime(); t.State != "" && (!at.After(t.Given) || !at.After(t.Revoked)) {
 		return nil, nil
 	}
 	return &gatev1.Event{Actor: by, Event: &gatev1.Event_TrustGiven{TrustGiven: given}}, nil
@@ -105,15 +116,16 @@ func evolveTrust(t Trust, e aggregate.Recorded[*gatev1.Event]) Trust {
 	case *gatev1.Event_TrustGiven:
 		g := event.TrustGiven
 		t = Trust{
-			ID: g.GetTrustId(), State: trustHeld, Terms: policy.TermsFrom(g.GetTerms()), GivenBy: g.GetGivenBy(),
+			Revoked: t.Revoked,
+			ID:      g.GetTrustId(), State: trustHeld, Terms: policy.TermsFrom(g.GetTerms()), GivenBy: g.GetGivenBy(),
 			Coverage: coverage{
-				Subject: g.GetSubject(), Session: g.GetSession(), Operation: g.GetOperation(),
+				Subject: g.GetSubject(), Session: g.GetSession(), Chain: chainOf(g.GetOnBehalfOf()), Operation: g.GetOperation(),
 				SpecDigest: g.GetSpecDigest(), InputDigest: g.GetInputDigest(),
 			},
 			Approval: g.GetApprovalId(), Given: timeOf(g.GetGiveTime()), Expires: timeOf(g.GetExpireTime()), First: e.Sequence,
 		}
 	case *gatev1.Event_TrustRevoked:
-		t.State, t.Note = trustRevoked, event.TrustRevoked.GetNote()
+		t.State, t.Note, t.Revoked = trustRevoked, event.TrustRevoked.GetNote(), e.Time
 	case *gatev1.Event_TrustExpired:
 		t.State = trustExpired
 	}
@@ -155,7 +167,7 @@ func trustToProto(t Trust) *gatev1.Trust {
 		Subject: t.Coverage.Subject, Session: t.Coverage.Session, Operation: t.Coverage.Operation,
 		SpecDigest: t.Coverage.SpecDigest, InputDigest: t.Coverage.InputDigest,
 		CreateTime: timestamppb.New(t.Given), ExpireTime: timestamppb.New(t.Expires),
-		GivenBy: t.GivenBy, ApprovalId: t.Approval,
+		GivenBy: t.GivenBy, ApprovalId: t.Approval, OnBehalfOf: strings.Fields(t.Coverage.Chain),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	gatev1 "weir/gen/gate/v1"
 	"weir/internal/fault"
+	"weir/internal/identity"
 	"weir/services/gate/policy"
 )
 
@@ -16,7 +17,8 @@ import (
 type decision struct {
 	RequestID   string
 	Decider     string
-	Person      bool
+	Chain       []string // on whose behalf the decider acts, if anyone's
+	Confined    bool
 	Scopes      []string // all that the decider holds
 	Approve     bool
 	InputDigest string
@@ -61,14 +63,24 @@ func decideDecision(a Approval, id string, cmd decision, now time.Time) (*gatev1
 	if a.State == "" {
 		return nil, approvalNotFound(id)
 	}
-	if before, said := a.said(cmd.Decider, cmd.RequestID); said && before.Approve == cmd.Approve {
-		return nil, nil
+	if before, said := a.said(cmd.Decider, cmd.RequestID); said {
+		if before.same(cmd) {
+			return nil, nil
+		}
+		return nil, fault.New(fault.IdempotencyMismatch, "%s decided otherwise under this request_id", cmd.Decider).
+			Field("request_id", "belongs to another decision")
+	}
+	for _, who := range append([]string{cmd.Decider}, cmd.Chain...) {
+		switch {
+		case who == a.Requester || slices.Contains(a.OnBehalfOf, who):
+			return nil, fault.New(fault.SelfApproval, "%s asked, or it was asked on their behalf: somebody else must decide", who)
+		case !isPerson(who):
+			return nil, fault.New(fault.NotAPerson, "%s is not a person: approvals are decided by human: subjects, and on behalf of nobody else", who)
+		}
 	}
 	switch {
-	case cmd.Decider == a.Requester || slices.Contains(a.OnBehalfOf, cmd.Decider):
-		return nil, fault.New(fault.SelfApproval, "%s asked, or it was asked on their behalf: somebody else must decide", cmd.Decider)
-	case !cmd.Person:
-		return nil, fault.New(fault.NotAPerson, "%s is not a person: approvals are decided by human: subjects", cmd.Decider)
+	case cmd.Confined:
+		return nil, fault.New(fault.Confined, "%s was reached from an outside channel, from where nothing is decided", cmd.Decider)
 	case cmd.InputDigest != a.InputDigest:
 		return nil, digestMismatch("input_digest")
 	}
@@ -79,6 +91,24 @@ func decideDecision(a Approval, id string, cmd decision, now time.Time) (*gatev1
 		return nil, err
 	}
 	return &gatev1.Event{Actor: cmd.Decider, Event: &gatev1.Event_ApprovalDecided{ApprovalDecided: a.voteEvent(cmd, now)}}, nil
+}
+
+func isPerson(subject string) bool { return strings.HasPrefix(subject, string(identity.Human)+":") }
+
+// same says whether a decision is the one that was recorded.
+func (v vote) same(cmd decision) bool {
+	amended := ""
+	if cmd.Amendment != nil {
+		amended = cmd.Amendment.Digest
+	}
+	wish := func(r *remember) remember {
+		if r == nil {
+			return remember{}
+		}
+		return *r
+	}
+	return v.Approve == cmd.Approve && v.InputDigest == cmd.InputDigest && v.Amended == amended &&
+		v.Note == cmd.Note && wish(v.Remember) == wish(cmd.Remember)
 }
 
 // said finds a decision by the decider's own retry key.
@@ -228,13 +258,13 @@ func (a Approval) trust(cmd decision, now time.Time) *gatev1.TrustGiven {
 		by = append(by, v.Decider)
 	}
 	slices.Sort(by)
-	c := coverage{Subject: a.Requester, Session: a.Session, Operation: a.Operation, SpecDigest: a.SpecDigest, InputDigest: a.InputDigest}
+	c := coverage{Subject: a.Requester, Session: a.Session, Chain: chainOf(a.OnBehalfOf), Operation: a.Operation, SpecDigest: a.SpecDigest, InputDigest: a.InputDigest}
 	if all.AnyInput {
 		c.InputDigest = ""
 	}
 	return &gatev1.TrustGiven{
 		TrustId: c.id(), Subject: c.Subject, Session: c.Session, Operation: c.Operation, SpecDigest: c.SpecDigest,
-		InputDigest: c.InputDigest, Terms: a.Terms.Proto(), ExpireTime: deadline(now.Add(all.TTL)),
+		InputDigest: c.InputDigest, OnBehalfOf: a.OnBehalfOf, Terms: a.Terms.Proto(), ExpireTime: deadline(now.Add(all.TTL)),
 		GivenBy: by, ApprovalId: a.ID, GiveTime: deadline(now),
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	gatev1 "weir/gen/gate/v1"
+	"weir/internal/aggregate"
 	"weir/internal/fault"
 	"weir/services/gate/policy"
 )
@@ -22,7 +23,7 @@ var both = policy.Terms{
 
 // by is what somebody of some groups says.
 func by(who string, approve bool, groups ...string) decision {
-	d := decision{RequestID: "by-" + who, Decider: "human:" + who, Person: true, Approve: approve, InputDigest: "input", Scopes: []string{"approval.decide"}}
+	d := decision{RequestID: "by-" + who, Decider: "human:" + who, Approve: approve, InputDigest: "input", Scopes: []string{"approval.decide"}}
 	for _, g := range groups {
 		d.Scopes = append(d.Scopes, "approval.decide."+g)
 	}
@@ -227,6 +228,107 @@ func TestATrustIsTheNarrowestThatAllApproversAskedFor(t *testing.T) {
 	}
 }
 
+// Who decides must be a person who decides for themselves.
+func TestWhoDecidesOnBehalfOfWhom(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*decision)
+		want   fault.Reason
+	}{
+		"on behalf of the requester":         {func(d *decision) { d.Chain = []string{"agent:alice"} }, fault.SelfApproval},
+		"on behalf of whom it was asked for": {func(d *decision) { d.Chain = []string{"human:boss"} }, fault.SelfApproval},
+		"on behalf of another agent":         {func(d *decision) { d.Chain = []string{"agent:other"} }, fault.NotAPerson},
+		"reached from an outside channel":    {func(d *decision) { d.Confined = true }, fault.Confined},
+		"an agent, whatever scopes it has":   {func(d *decision) { d.Decider = "agent:other" }, fault.NotAPerson},
+		"a service, whatever scopes it has":  {func(d *decision) { d.Decider = "service:other" }, fault.NotAPerson},
+	} {
+		d := approved
+		tc.change(&d)
+		_, err := decideDecision(askedOn(one).approval, "a-1", d, inTime)
+		want(t, name, err, tc.want)
+	}
+}
+
+// A retry is the same decision in all it says; anything else under its id is told.
+func TestADecisionUnderAnIDThatWasUsedForAnother(t *testing.T) {
+	h := askedOn(both)
+	h.say(by("fay", true, "finance"))
+	for name, change := range map[string]func(*decision){
+		"denied":            func(d *decision) { d.Approve = false },
+		"amended":           func(d *decision) { d.Amendment = &amendment{Input: "{}", Digest: "x"} },
+		"noted":             func(d *decision) { d.Note = "now with a note" },
+		"remembered":        func(d *decision) { d.Remember = &remember{TTL: time.Hour} },
+		"of another digest": func(d *decision) { d.InputDigest = "other" },
+	} {
+		d := by("fay", true, "finance")
+		change(&d)
+		if got := h.say(d); got != "IDEMPOTENCY_MISMATCH" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	if got := h.say(by("fay", true, "finance")); got != "PENDING" {
+		t.Errorf("the retry: %s", got)
+	}
+	// A vote that an amendment made void does not come back by being sent again.
+	amend := by("sam", true, "security")
+	amend.Amendment = &amendment{Input: "{}", Digest: "amended"}
+	h.say(amend)
+	again := by("fay", true, "finance")
+	again.InputDigest = "amended"
+	if got := h.say(again); got != "IDEMPOTENCY_MISMATCH" {
+		t.Errorf("the void one for the new digest: %s", got)
+	}
+	if got := h.say(amend); got != "PENDING" {
+		t.Errorf("the amendment's retry: %s", got)
+	}
+}
+
+// An approval is for who asked it as they asked: in that session, for those people.
+func TestAnApprovalIsNotUsedInAnotherSessionOrForOthers(t *testing.T) {
+	a := in(stateApproved)
+	for name, change := range map[string]func(*redemption){
+		"another session": func(r *redemption) { r.Session = "s-2" },
+		"another chain":   func(r *redemption) { r.OnBehalfOf = []string{"human:carol"} },
+		"no chain":        func(r *redemption) { r.OnBehalfOf = nil },
+	} {
+		use := redeemed
+		change(&use)
+		_, err := decideRedemption(a, "a-1", use, inTime)
+		want(t, name, err, fault.ApprovalNotFound)
+	}
+}
+
+// A budget is not given back by asking again in another way, nor by a policy that
+// denied in between.
+func TestWhatWasAllowedStaysCounted(t *testing.T) {
+	checked := &gatev1.CheckedRequest{RequestId: "inv-1", Subject: "agent:a", Operation: "x/y"}
+	var c Check
+	record := func(sequence uint64, o outcome) {
+		o.Request = checked
+		event, err := decideOutcome(c, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if event != nil {
+			c = evolveCheck(c, aggregate.Recorded[*gatev1.Event]{Event: event, Time: epoch.Add(time.Duration(sequence) * time.Second), Sequence: sequence})
+		}
+	}
+	record(1, outcome{Reason: "RATE_LIMITED"})
+	if lists := checkKind().Lists(c, 1); len(lists) > 0 {
+		t.Errorf("a denial is counted: %v", lists)
+	}
+	record(2, outcome{Allowed: true, Reason: "RULE"})
+	counted := checkKind().Lists(c, 2)
+	record(3, outcome{Reason: "RULE", Rule: "p/no"})
+	record(4, outcome{Allowed: true, Reason: "RULE"})
+	if got := checkKind().Lists(c, 4); len(counted) != 4 || fmt.Sprint(got) != fmt.Sprint(counted) {
+		t.Errorf("counted as %v, then as %v", counted, got)
+	}
+	other := &gatev1.CheckedRequest{RequestId: "inv-1", Subject: "agent:a", Operation: "x/y", ConversationId: "c", TargetConversationId: "c"}
+	if checkID(other) == checkID(checked) {
+		t.Error("a check of another conversation is the same check")
+	}
+}
+
 func TestATrustCoversExactlyWhatItSays(t *testing.T) {
 	given := Trust{State: trustHeld, Terms: one, Expires: afterwars}
 	for name, tc := range map[string]struct {
@@ -258,6 +360,7 @@ func TestATrustCoversExactlyWhatItSays(t *testing.T) {
 		{Subject: "agent:a", Session: "s", Operation: "x/*", SpecDigest: "d", InputDigest: "*"},
 		{Subject: "agent:a", Session: "s", Operation: "x/y", SpecDigest: "e", InputDigest: "*"},
 		{Subject: "agent:a", Session: "s", Operation: "x/y", SpecDigest: "d"},
+		{Subject: "agent:a", Session: "s", Chain: "human:b", Operation: "x/y", SpecDigest: "d", InputDigest: "*"},
 	} {
 		if seen[other.id()] {
 			t.Errorf("%+v is covered by another's trust", other)
@@ -273,6 +376,11 @@ func TestHearingOfATrustAgainDoesNotBringItBack(t *testing.T) {
 		t.Errorf("heard again: %v, %v", event, err)
 	}
 	given.GiveTime = deadline(inTime.Add(time.Second))
+	late := revoked
+	late.Revoked = inTime.Add(time.Minute)
+	if event, err := decideGive(late, "human:carol", given); event != nil || err != nil {
+		t.Errorf("given before the revocation, heard of after it: %v, %v", event, err)
+	}
 	if event, err := decideGive(revoked, "human:carol", given); event == nil || err != nil {
 		t.Errorf("given anew: %v, %v", event, err)
 	}

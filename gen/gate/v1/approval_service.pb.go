@@ -1535,7 +1535,7 @@ func (x *CancelApprovalResponse) GetApproval() *Approval {
 	return nil
 }
 
-// Trust lets one caller, in one session, repeat what people approved, without
+// Trust lets one caller, in one session and for the same on-behalf-of chain, repeat what people approved, without
 // asking, until it expires or is revoked. It counts only while the policies
 // would ask on the terms on which it was given.
 //
@@ -1556,8 +1556,10 @@ type Trust struct {
 	CreateTime  *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	ExpireTime  *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	// Given_by are the people whose approval it rests on, approval_id that approval.
-	GivenBy       []string `protobuf:"bytes,11,rep,name=given_by,json=givenBy,proto3" json:"given_by,omitempty"`
-	ApprovalId    string   `protobuf:"bytes,12,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	GivenBy    []string `protobuf:"bytes,11,rep,name=given_by,json=givenBy,proto3" json:"given_by,omitempty"`
+	ApprovalId string   `protobuf:"bytes,12,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	// On_behalf_of is the chain that the subject acts for; another one is not covered.
+	OnBehalfOf    []string `protobuf:"bytes,13,rep,name=on_behalf_of,json=onBehalfOf,proto3" json:"on_behalf_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1674,6 +1676,13 @@ func (x *Trust) GetApprovalId() string {
 		return x.ApprovalId
 	}
 	return ""
+}
+
+func (x *Trust) GetOnBehalfOf() []string {
+	if x != nil {
+		return x.OnBehalfOf
+	}
+	return nil
 }
 
 type ListTrustsRequest struct {
@@ -1990,7 +1999,7 @@ const file_weir_gate_v1_approval_service_proto_rawDesc = "" +
 	"\vapproval_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\n" +
 	"approvalId\"L\n" +
 	"\x16CancelApprovalResponse\x122\n" +
-	"\bapproval\x18\x01 \x01(\v2\x16.weir.gate.v1.ApprovalR\bapproval\"\xb4\x03\n" +
+	"\bapproval\x18\x01 \x01(\v2\x16.weir.gate.v1.ApprovalR\bapproval\"\xd6\x03\n" +
 	"\x05Trust\x12\x19\n" +
 	"\btrust_id\x18\x01 \x01(\tR\atrustId\x12.\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x18.weir.gate.v1.TrustStateR\x05state\x12\x14\n" +
@@ -2008,7 +2017,9 @@ const file_weir_gate_v1_approval_service_proto_rawDesc = "" +
 	"expireTime\x12\x19\n" +
 	"\bgiven_by\x18\v \x03(\tR\agivenBy\x12\x1f\n" +
 	"\vapproval_id\x18\f \x01(\tR\n" +
-	"approvalId\"e\n" +
+	"approvalId\x12 \n" +
+	"\fon_behalf_of\x18\r \x03(\tR\n" +
+	"onBehalfOf\"e\n" +
 	"\x11ListTrustsRequest\x12'\n" +
 	"\tpage_size\x18\x01 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\bpageSize\x12'\n" +

@@ -52,12 +52,13 @@ type ApprovalServiceClient interface {
 	// DecideApproval approves or denies. It carries the digest that the approver
 	// was shown; another digest is DIGEST_MISMATCH. One denial ends it; it is
 	// approved once all requirements of its terms are met by different people.
-	// The same decider with the same request_id and decision again gets the
-	// first answer.
+	// The same decider with the same request_id and content again gets the first
+	// answer; with other content it is IDEMPOTENCY_MISMATCH.
 	//
-	// Errors: SELF_APPROVAL for the requester and everyone on whose behalf it
-	// asked; NOT_A_PERSON; APPROVER_SCOPE_MISSING for who can meet no
-	// requirement that is open; NOTE_REQUIRED; APPROVAL_DECIDED,
+	// Errors: SELF_APPROVAL for the requester, everyone on whose behalf it asked,
+	// and whoever decides on behalf of one of them; NOT_A_PERSON for others than
+	// people, and on behalf of others; CONFINED; APPROVER_SCOPE_MISSING for who
+	// can meet no requirement that is open; NOTE_REQUIRED; APPROVAL_DECIDED,
 	// APPROVAL_EXPIRED, APPROVAL_CANCELLED, APPROVAL_SUPERSEDED; for an
 	// amendment JSON_INVALID, SCHEMA_MISMATCH, AMENDMENT_REFUSED.
 	DecideApproval(ctx context.Context, in *DecideApprovalRequest, opts ...grpc.CallOption) (*DecideApprovalResponse, error)
@@ -194,12 +195,13 @@ type ApprovalServiceServer interface {
 	// DecideApproval approves or denies. It carries the digest that the approver
 	// was shown; another digest is DIGEST_MISMATCH. One denial ends it; it is
 	// approved once all requirements of its terms are met by different people.
-	// The same decider with the same request_id and decision again gets the
-	// first answer.
+	// The same decider with the same request_id and content again gets the first
+	// answer; with other content it is IDEMPOTENCY_MISMATCH.
 	//
-	// Errors: SELF_APPROVAL for the requester and everyone on whose behalf it
-	// asked; NOT_A_PERSON; APPROVER_SCOPE_MISSING for who can meet no
-	// requirement that is open; NOTE_REQUIRED; APPROVAL_DECIDED,
+	// Errors: SELF_APPROVAL for the requester, everyone on whose behalf it asked,
+	// and whoever decides on behalf of one of them; NOT_A_PERSON for others than
+	// people, and on behalf of others; CONFINED; APPROVER_SCOPE_MISSING for who
+	// can meet no requirement that is open; NOTE_REQUIRED; APPROVAL_DECIDED,
 	// APPROVAL_EXPIRED, APPROVAL_CANCELLED, APPROVAL_SUPERSEDED; for an
 	// amendment JSON_INVALID, SCHEMA_MISMATCH, AMENDMENT_REFUSED.
 	DecideApproval(context.Context, *DecideApprovalRequest) (*DecideApprovalResponse, error)

@@ -1197,8 +1197,10 @@ type TrustGiven struct {
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	GivenBy    []string               `protobuf:"bytes,9,rep,name=given_by,json=givenBy,proto3" json:"given_by,omitempty"`
 	// Approval_id is the approval that they gave it with, at give_time.
-	ApprovalId    string                 `protobuf:"bytes,10,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
-	GiveTime      *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=give_time,json=giveTime,proto3" json:"give_time,omitempty"`
+	ApprovalId string                 `protobuf:"bytes,10,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	GiveTime   *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=give_time,json=giveTime,proto3" json:"give_time,omitempty"`
+	// On_behalf_of is the chain that the subject acts for; another one is not covered.
+	OnBehalfOf    []string `protobuf:"bytes,12,rep,name=on_behalf_of,json=onBehalfOf,proto3" json:"on_behalf_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1306,6 +1308,13 @@ func (x *TrustGiven) GetApprovalId() string {
 func (x *TrustGiven) GetGiveTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.GiveTime
+	}
+	return nil
+}
+
+func (x *TrustGiven) GetOnBehalfOf() []string {
+	if x != nil {
+		return x.OnBehalfOf
 	}
 	return nil
 }
@@ -1557,19 +1566,20 @@ func (x *CheckDenied) GetPolicyRevision() uint64 {
 
 // CheckedRequest is who wanted to run what. It holds no input.
 type CheckedRequest struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	RequestId      string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	Subject        string                 `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
-	Session        string                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
-	OnBehalfOf     []string               `protobuf:"bytes,4,rep,name=on_behalf_of,json=onBehalfOf,proto3" json:"on_behalf_of,omitempty"`
-	Confined       bool                   `protobuf:"varint,5,opt,name=confined,proto3" json:"confined,omitempty"`
-	Operation      string                 `protobuf:"bytes,6,opt,name=operation,proto3" json:"operation,omitempty"`
-	Effect         v1.Effect              `protobuf:"varint,7,opt,name=effect,proto3,enum=weir.registry.v1.Effect" json:"effect,omitempty"`
-	SpecDigest     string                 `protobuf:"bytes,8,opt,name=spec_digest,json=specDigest,proto3" json:"spec_digest,omitempty"`
-	InputDigest    string                 `protobuf:"bytes,9,opt,name=input_digest,json=inputDigest,proto3" json:"input_digest,omitempty"`
-	ConversationId string                 `protobuf:"bytes,10,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	RequestId            string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Subject              string                 `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
+	Session              string                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
+	OnBehalfOf           []string               `protobuf:"bytes,4,rep,name=on_behalf_of,json=onBehalfOf,proto3" json:"on_behalf_of,omitempty"`
+	Confined             bool                   `protobuf:"varint,5,opt,name=confined,proto3" json:"confined,omitempty"`
+	Operation            string                 `protobuf:"bytes,6,opt,name=operation,proto3" json:"operation,omitempty"`
+	Effect               v1.Effect              `protobuf:"varint,7,opt,name=effect,proto3,enum=weir.registry.v1.Effect" json:"effect,omitempty"`
+	SpecDigest           string                 `protobuf:"bytes,8,opt,name=spec_digest,json=specDigest,proto3" json:"spec_digest,omitempty"`
+	InputDigest          string                 `protobuf:"bytes,9,opt,name=input_digest,json=inputDigest,proto3" json:"input_digest,omitempty"`
+	ConversationId       string                 `protobuf:"bytes,10,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	TargetConversationId string                 `protobuf:"bytes,11,opt,name=target_conversation_id,json=targetConversationId,proto3" json:"target_conversation_id,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *CheckedRequest) Reset() {
@@ -1668,6 +1678,13 @@ func (x *CheckedRequest) GetInputDigest() string {
 func (x *CheckedRequest) GetConversationId() string {
 	if x != nil {
 		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *CheckedRequest) GetTargetConversationId() string {
+	if x != nil {
+		return x.TargetConversationId
 	}
 	return ""
 }
@@ -1840,7 +1857,7 @@ const file_weir_gate_v1_events_proto_rawDesc = "" +
 	"\tPolicyPut\x12,\n" +
 	"\x06policy\x18\x01 \x01(\v2\x14.weir.gate.v1.PolicyR\x06policy\",\n" +
 	"\rPolicyDeleted\x12\x1b\n" +
-	"\tpolicy_id\x18\x01 \x01(\tR\bpolicyId\"\x9a\x03\n" +
+	"\tpolicy_id\x18\x01 \x01(\tR\bpolicyId\"\xbc\x03\n" +
 	"\n" +
 	"TrustGiven\x12\x19\n" +
 	"\btrust_id\x18\x01 \x01(\tR\atrustId\x12\x18\n" +
@@ -1857,7 +1874,9 @@ const file_weir_gate_v1_events_proto_rawDesc = "" +
 	"\vapproval_id\x18\n" +
 	" \x01(\tR\n" +
 	"approvalId\x127\n" +
-	"\tgive_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\bgiveTime\"=\n" +
+	"\tgive_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\bgiveTime\x12 \n" +
+	"\fon_behalf_of\x18\f \x03(\tR\n" +
+	"onBehalfOf\"=\n" +
 	"\fTrustRevoked\x12\x19\n" +
 	"\btrust_id\x18\x01 \x01(\tR\atrustId\x12\x12\n" +
 	"\x04note\x18\x02 \x01(\tR\x04note\")\n" +
@@ -1873,7 +1892,7 @@ const file_weir_gate_v1_events_proto_rawDesc = "" +
 	"\arequest\x18\x01 \x01(\v2\x1c.weir.gate.v1.CheckedRequestR\arequest\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04rule\x18\x03 \x01(\tR\x04rule\x12'\n" +
-	"\x0fpolicy_revision\x18\x04 \x01(\x04R\x0epolicyRevision\"\xde\x02\n" +
+	"\x0fpolicy_revision\x18\x04 \x01(\x04R\x0epolicyRevision\"\x94\x03\n" +
 	"\x0eCheckedRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x18\n" +
@@ -1888,7 +1907,8 @@ const file_weir_gate_v1_events_proto_rawDesc = "" +
 	"specDigest\x12!\n" +
 	"\finput_digest\x18\t \x01(\tR\vinputDigest\x12'\n" +
 	"\x0fconversation_id\x18\n" +
-	" \x01(\tR\x0econversationId\"M\n" +
+	" \x01(\tR\x0econversationId\x124\n" +
+	"\x16target_conversation_id\x18\v \x01(\tR\x14targetConversationId\"M\n" +
 	"\x13OperationsAnnounced\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1e\n" +
 	"\n" +

@@ -59,6 +59,8 @@ type cell struct {
 	deny  *rule   // the first without a predicate
 	asks  []*rule // all without a predicate
 	allow *rule   // the first without a predicate
+	// budget is the rarest of all that allow without a predicate.
+	budget Window
 
 	conditional []*rule
 }
@@ -123,11 +125,25 @@ func (l *layer) add(p *gatev1.Policy, source *gatev1.Rule) error {
 		}
 		for e := range Effect(effects) {
 			if r.reaches(e, pat) {
-				there.cells[e].add(r)
+				there.cells[e].add(r.unlessUnsafe(pat))
 			}
 		}
 	}
 	return nil
+}
+
+// unlessUnsafe is the rule as it counts by one of its patterns: an allow on
+// timeout that is not the tenant's, exact and acknowledged counts as a denial
+// then. Verification refuses such a one; should it be stored all the same, it
+// opens nothing.
+func (r *rule) unlessUnsafe(p pattern) *rule {
+	safe := r.policy.GetLayer() == gatev1.Layer_LAYER_TENANT && r.source.GetAllowWrites() && p.exact()
+	if r.terms.OnTimeout != TimeoutAllow || r.verdict != gatev1.Verdict_VERDICT_ASK || safe {
+		return r
+	}
+	strict := *r
+	strict.terms.OnTimeout = TimeoutDeny
+	return &strict
 }
 
 // reaches says whether a rule has a say by one of its patterns on operations of
@@ -148,8 +164,11 @@ func (c *cell) add(r *rule) {
 		c.deny = r
 	case r.verdict == gatev1.Verdict_VERDICT_ASK:
 		c.asks = append(c.asks, r)
-	case r.verdict == gatev1.Verdict_VERDICT_ALLOW && c.allow == nil:
-		c.allow = r
+	case r.verdict == gatev1.Verdict_VERDICT_ALLOW:
+		if c.allow == nil {
+			c.allow = r
+		}
+		c.budget = c.budget.rarest(r.budget)
 	}
 }
 

@@ -110,6 +110,8 @@ type opinions struct {
 	deny  *rule
 	asks  []*rule
 	allow *rule
+	// budget is the rarest of all rules that allow.
+	budget Window
 }
 
 // hear adds the opinion of one layer: DENY beats ASK beats ALLOW in it.
@@ -132,10 +134,36 @@ func (o *opinions) hear(l *layer, q *Question, counts part) {
 			}
 		}
 	}
-	if len(o.asks) > before || counts != allowCounts || o.allow != nil {
-		return
+	if len(o.asks) == before && counts == allowCounts {
+		o.hearAllows(&found, q)
 	}
-	o.allow = allowing(&found, q)
+}
+
+// hearAllows takes the first rule that allows, and the rarest budget of all that
+// do: whoever wants less is heard too.
+func (o *opinions) hearAllows(found *hits[place], q *Question) {
+	allows := func(r *rule, budget Window) {
+		if o.allow == nil {
+			o.allow = r
+		}
+		o.budget = o.budget.rarest(budget)
+	}
+	for i := range found.n {
+		if c := &found.at(i).cells[q.Effect]; c.allow != nil {
+			allows(c.allow, c.budget)
+		}
+	}
+	for i := range found.n {
+		for _, r := range found.at(i).cells[q.Effect].conditional {
+			// Reads have no budgets, so one that allows them is enough.
+			if q.Effect == Read && o.allow != nil {
+				return
+			}
+			if r.verdict == gatev1.Verdict_VERDICT_ALLOW && r.matches(q) {
+				allows(r, r.budget)
+			}
+		}
+	}
 }
 
 func denying(found *hits[place], q *Question) *rule {
@@ -144,23 +172,9 @@ func denying(found *hits[place], q *Question) *rule {
 			return r
 		}
 	}
-	return conditional(found, q, gatev1.Verdict_VERDICT_DENY)
-}
-
-func allowing(found *hits[place], q *Question) *rule {
-	for i := range found.n {
-		if r := found.at(i).cells[q.Effect].allow; r != nil {
-			return r
-		}
-	}
-	return conditional(found, q, gatev1.Verdict_VERDICT_ALLOW)
-}
-
-// conditional gives the first rule of a verdict whose predicate holds.
-func conditional(found *hits[place], q *Question, verdict gatev1.Verdict) *rule {
 	for i := range found.n {
 		for _, r := range found.at(i).cells[q.Effect].conditional {
-			if r.verdict == verdict && r.matches(q) {
+			if r.verdict == gatev1.Verdict_VERDICT_DENY && r.matches(q) {
 				return r
 			}
 		}
@@ -187,7 +201,7 @@ func (b *Book) conclude(q *Question, o *opinions) Answer {
 	case o.allow != nil:
 		return Answer{
 			Verdict: gatev1.Verdict_VERDICT_ALLOW, Reason: ReasonRule, Rule: o.allow.ref,
-			Budget: o.allow.budget, Revision: b.Revision,
+			Budget: o.budget, Revision: b.Revision,
 		}
 	case q.Effect == Read:
 		return Answer{Verdict: gatev1.Verdict_VERDICT_ALLOW, Reason: ReasonReadAllowed, Revision: b.Revision}
@@ -208,10 +222,9 @@ func (b *Book) ask(asks []*rule) Answer {
 		Terms: asks[0].terms, Revision: b.Revision,
 	}
 	for i, r := range asks {
-		if slices.Contains(asks[:i], r) {
-			continue
+		if !slices.ContainsFunc(out.Asked, func(a Asking) bool { return a.Rule == r.ref }) {
+			out.Asked = append(out.Asked, Asking{Rule: r.ref, Why: r.source.GetDescription()})
 		}
-		out.Asked = append(out.Asked, Asking{Rule: r.ref, Why: r.source.GetDescription()})
 		if i > 0 {
 			out.Terms = out.Terms.merge(r.terms)
 		}

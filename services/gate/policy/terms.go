@@ -227,6 +227,14 @@ func (w Window) rarer(o Window) bool {
 	return cmp.Or(cmp.Compare(a, b), cmp.Compare(w.Limit, o.Limit)) < 0
 }
 
+// rarest gives the one that lets less through, of those that are set at all.
+func (w Window) rarest(o Window) Window {
+	if w.Limit == 0 || o.Limit != 0 && o.rarer(w) {
+		return o
+	}
+	return w
+}
+
 func windowFrom(p *gatev1.Window) Window {
 	return Window{Limit: int(p.GetLimit()), Period: p.GetPeriod().AsDuration()}
 }
