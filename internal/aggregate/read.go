@@ -35,6 +35,12 @@ func (l *Loop[S, E]) Read(ctx context.Context, key journal.Key, fields ...string
 	return l.fromJournal(ctx, key)
 }
 
+// Newest gives an aggregate's state as the journal has it now, for who must not
+// believe Redis, which may be behind for a moment.
+func (l *Loop[S, E]) Newest(ctx context.Context, key journal.Key) (Snapshot[S], error) {
+	return l.fromJournal(ctx, key)
+}
+
 // Item is one aggregate in a list.
 type Item[S any] struct {
 	ID string

@@ -20,7 +20,8 @@ import (
 const dueShards = 16
 
 // Entry puts an aggregate into one of its tenant's lists. Lists are ordered by
-// score; scores are stream sequences, so no two are equal.
+// score. Scores of lists that are paged are stream sequences, so no two are
+// equal; those of a Window are times.
 type Entry struct {
 	Set   string
 	Score uint64

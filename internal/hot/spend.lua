@@ -22,5 +22,7 @@ if wait > 0 then
 end
 for _, key in ipairs(KEYS) do
   redis.call('ZADD', key, 'NX', ARGV[2], member)
+  -- What nobody spends from for as long as the longest window is gone by itself.
+  redis.call('PEXPIRE', key, now - tonumber(ARGV[3]))
 end
 return 0

@@ -73,6 +73,9 @@ func (c *Consumer) Tail(ctx context.Context, from uint64, handle func(Stored) er
 // ordered reads by a consumer that the client makes anew, from where it was,
 // whenever a message is missing or the server goes quiet.
 func (c *Consumer) ordered(ctx context.Context, config jetstream.OrderedConsumerConfig, handle func(jetstream.Msg) error, caughtUp func()) error {
+	// Without a limit the client would try for ever in silence, and nobody would
+	// know that a view is not followed.
+	config.MaxResetAttempts = 5
 	consumer, err := c.js.OrderedConsumer(ctx, c.stream, config)
 	if err != nil {
 		return unlessEnded(ctx, err)

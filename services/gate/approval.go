@@ -37,6 +37,7 @@ type Approval struct {
 	Requester    string
 	Session      string   `json:",omitempty"`
 	OnBehalfOf   []string `json:",omitempty"`
+	Confined     bool     `json:",omitempty"`
 	Conversation string   `json:",omitempty"`
 	Target       string   `json:",omitempty"`
 	Rules        []string `json:",omitempty"`
@@ -108,6 +109,12 @@ func (a Approval) lapsed(now time.Time) bool {
 	return a.live() && !a.Expires.IsZero() && !now.Before(a.Expires)
 }
 
+// allowsOnTimeout says that its deadline will approve it. Until that is recorded
+// people can still decide, or its requester cancel.
+func (a Approval) allowsOnTimeout() bool {
+	return a.State == statePending && a.Terms.OnTimeout == policy.TimeoutAllow
+}
+
 // askedDigest is the digest of what the requester asked for.
 func (a Approval) askedDigest() string {
 	if a.Asked != nil {
@@ -134,6 +141,7 @@ type request struct {
 	Requester    string
 	Session      string
 	OnBehalfOf   []string
+	Confined     bool
 	Operation    string
 	Effect       policy.Effect
 	SpecDigest   string
@@ -175,13 +183,21 @@ func decideRequest(a Approval, cmd request, now time.Time) (*gatev1.Event, error
 		}}, nil
 	case a.State == stateSuperseded:
 		return nil, errTaken
-	case a.live() && !a.lapsed(now) && !a.satisfies(cmd.Terms):
+	case cmd.Revision < a.Revision:
+		return nil, older(a)
+	case !a.lapsed(now) && (a.State == statePending || a.State == stateApproved && a.RequestID == cmd.RequestID) && !a.satisfies(cmd.Terms):
 		return nil, errOtherTerms
 	case a.State == statePending && !a.lapsed(now), a.RequestID == cmd.RequestID:
 		return nil, nil
 	default:
 		return nil, errTaken
 	}
+}
+
+// older says that this replica decides by policies that are older than those the
+// approval was asked under, so that it can't vouch for it.
+func older(a Approval) error {
+	return fault.New(fault.PolicyUnreadable, "this replica has not seen revision %d of the policies yet", a.Revision).Retry(time.Second)
 }
 
 func (r request) event(now time.Time) *gatev1.ApprovalRequested {
@@ -197,6 +213,7 @@ func (r request) event(now time.Time) *gatev1.ApprovalRequested {
 		Requester:            r.Requester,
 		Session:              r.Session,
 		OnBehalfOf:           r.OnBehalfOf,
+		Confined:             r.Confined,
 		ConversationId:       r.Conversation,
 		TargetConversationId: r.Target,
 		Terms:                r.Terms.Proto(),
@@ -259,12 +276,14 @@ func decideRedemption(a Approval, id string, cmd redemption, now time.Time) (*ga
 		return nil, digestMismatch("input_digest")
 	case a.State == stateRedeemed && a.Redeemer == cmd.RequestID:
 		return nil, nil
-	case a.State == statePending && (!a.lapsed(now) || a.Terms.OnTimeout == policy.TimeoutAllow):
+	case a.State == statePending && (!a.lapsed(now) || a.allowsOnTimeout()):
 		return nil, fault.New(fault.ApprovalPending, "approval %s is not decided yet", id)
 	case a.lapsed(now):
 		return nil, expired(a)
 	case a.State != stateApproved:
 		return nil, ended(a)
+	case cmd.Now.Revision < a.Revision:
+		return nil, older(a)
 	case cmd.Now.Verdict == gatev1.Verdict_VERDICT_DENY:
 		return nil, refused(cmd.Now, a.Operation)
 	case cmd.Now.Verdict == gatev1.Verdict_VERDICT_ASK && !a.satisfies(cmd.Now.Terms):
@@ -278,7 +297,8 @@ func decideRedemption(a Approval, id string, cmd redemption, now time.Time) (*ga
 // satisfies says whether it is on these terms, or those who approved are enough
 // for them. Where the time approved it, only the same terms will do.
 func (a Approval) satisfies(t policy.Terms) bool {
-	return a.Terms.Key() == t.Key() || !a.ByTimeout && len(t.Missing(a.approvers())) == 0
+	noted := !t.NoteRequired || !slices.ContainsFunc(a.Votes, func(v vote) bool { return !v.Void && strings.TrimSpace(v.Note) == "" })
+	return a.Terms.Key() == t.Key() || !a.ByTimeout && noted && len(t.Missing(a.approvers())) == 0
 }
 
 // refused turns a denial into an error, for calls that have no verdict.
@@ -293,9 +313,10 @@ func refused(a policy.Answer, operation string) error {
 	return refusal
 }
 
-// decideSupersede ends an approval in whose place another one is asked for.
-func decideSupersede(a Approval, by string) (*gatev1.Event, error) {
-	if !a.live() {
+// decideSupersede ends an approval that is not on the terms that hold now; `by` is
+// asked for in its place. Whoever approved it meanwhile may be enough for them.
+func decideSupersede(a Approval, terms policy.Terms, by string) (*gatev1.Event, error) {
+	if !a.live() || a.satisfies(terms) {
 		return nil, nil
 	}
 	return &gatev1.Event{Actor: actorGate, Event: &gatev1.Event_ApprovalSuperseded{
@@ -310,7 +331,7 @@ func decideCancel(a Approval, id, actor string, now time.Time) (*gatev1.Event, e
 		return nil, approvalNotFound(id)
 	case a.State == stateCancelled:
 		return nil, nil
-	case a.lapsed(now):
+	case a.lapsed(now) && !a.allowsOnTimeout():
 		return nil, expired(a)
 	case !a.live():
 		return nil, ended(a)
@@ -326,7 +347,7 @@ func decideExpiry(a Approval, now time.Time) (*gatev1.Event, error) {
 	switch {
 	case !a.lapsed(now):
 		return nil, nil
-	case a.State == statePending && a.Terms.OnTimeout == policy.TimeoutAllow:
+	case a.allowsOnTimeout():
 		return &gatev1.Event{Actor: actorGate, Event: &gatev1.Event_ApprovalTimedOut{
 			ApprovalTimedOut: &gatev1.ApprovalTimedOut{
 				ApprovalId: a.ID, RequestId: a.RequestID, ExpireTime: timestamppb.New(now.Add(a.Terms.TTL)),
@@ -376,6 +397,7 @@ func requested(asked *gatev1.ApprovalRequested, e aggregate.Recorded[*gatev1.Eve
 		Requester:    asked.GetRequester(),
 		Session:      asked.GetSession(),
 		OnBehalfOf:   asked.GetOnBehalfOf(),
+		Confined:     asked.GetConfined(),
 		Conversation: asked.GetConversationId(),
 		Target:       asked.GetTargetConversationId(),
 		Rules:        asked.GetRules(),

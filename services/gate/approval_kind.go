@@ -70,6 +70,7 @@ func approvalToProto(a Approval) *gatev1.Approval {
 		InputDigest:    a.InputDigest,
 		Requester:      a.Requester,
 		OnBehalfOf:     a.OnBehalfOf,
+		Confined:       a.Confined,
 		Session:        a.Session,
 		RequestId:      a.RequestID,
 		ConversationId: a.Conversation,
@@ -98,6 +99,21 @@ func approvalToProto(a Approval) *gatev1.Approval {
 	}
 	if a.State == statePending {
 		out.Missing = policy.ApproversToProto(a.Terms.Missing(a.approvers()))
+	}
+	return out
+}
+
+// maxListed is the longest input that a list or a watch shows, so that a page of
+// large ones can still be sent.
+const maxListed = 4 << 10
+
+// approvalInList shows an approval beside others.
+func approvalInList(a Approval) *gatev1.Approval {
+	out := approvalToProto(a)
+	for _, text := range []**string{&out.InputJson, &out.AskedInputJson} {
+		if *text != nil && len(**text) > maxListed {
+			*text, out.InputOmitted = nil, true
+		}
 	}
 	return out
 }

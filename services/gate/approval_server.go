@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	gatev1 "weir/gen/gate/v1"
@@ -71,7 +72,7 @@ func (s *approvalServer) ListApprovals(ctx context.Context, in *gatev1.ListAppro
 	for _, item := range items {
 		// An approval may have moved on between the list and its document.
 		if state == "" || item.State.State == state {
-			out.Approvals = append(out.Approvals, approvalToProto(item.State))
+			out.Approvals = append(out.Approvals, approvalInList(item.State))
 		}
 	}
 	return out, nil
@@ -134,7 +135,7 @@ func (s *approvalServer) decide(ctx context.Context, caller identity.Caller, in 
 	after, err := s.approvals.Do(ctx, approvalKind().Key(caller.Tenant, id), func(a Approval, now time.Time) (*gatev1.Event, error) {
 		event, err := decideDecision(a, id, cmd, now)
 		if err == nil && event != nil && cmd.Amendment != nil {
-			err = s.mayAmend(book, caller, a, *cmd.Amendment, now)
+			err = s.mayAmend(book, a, *cmd.Amendment, now)
 		}
 		if err != nil {
 			return nil, err
@@ -152,7 +153,11 @@ func (s *approvalServer) decide(ctx context.Context, caller identity.Caller, in 
 
 // mayAmend treats an amendment as a new request: it must fit the operation's
 // schema, and the policies must ask for nothing that this approval does not give.
-func (s *approvalServer) mayAmend(book *policy.Book, caller identity.Caller, a Approval, change amendment, now time.Time) error {
+func (s *approvalServer) mayAmend(book *policy.Book, a Approval, change amendment, now time.Time) error {
+	if strings.Contains(change.Input, masked) {
+		return fault.New(fault.AmendmentRefused, "an amendment may not hold the mask of a credential: it would run with the mask").
+			Field("amended_input_json", "still holds "+masked)
+	}
 	if a.Schema == "" {
 		return fault.New(fault.AmendmentRefused, "this input can't be amended: whoever asked did not say what inputs the operation takes")
 	}
@@ -170,13 +175,15 @@ func (s *approvalServer) mayAmend(book *policy.Book, caller identity.Caller, a A
 	}
 	amended := a
 	amended.Input = &change.Input
-	answer := s.asker.again(book, caller, amended, now)
+	answer := s.asker.again(book, amended, now)
 	switch answer.Verdict {
 	case gatev1.Verdict_VERDICT_DENY:
-		return fault.New(fault.AmendmentRefused, "the amended request is denied: %s %s", answer.Reason, answer.Rule)
+		return fault.New(fault.AmendmentRefused, "the amended request is denied: %s %s", answer.Reason, answer.Rule).
+			Field("amended_input_json", "must be an input that the policies do not deny")
 	case gatev1.Verdict_VERDICT_ASK:
 		if answer.Terms.Key() != a.Terms.Key() {
-			return fault.New(fault.AmendmentRefused, "the amended request would need another approval than this one: %s", answer.Rule)
+			return fault.New(fault.AmendmentRefused, "the amended request would need another approval than this one: %s", answer.Rule).
+				Field("amended_input_json", "must be an input that needs no other approvers")
 		}
 	}
 	return nil
@@ -186,11 +193,10 @@ func (s *approvalServer) mayAmend(book *policy.Book, caller identity.Caller, a A
 // in force. Where this fails, the gate does it when it hears of the decision.
 func (s *approvalServer) giveTrust(ctx context.Context, caller identity.Caller, a Approval, id string) {
 	_ = s.approvals.History(ctx, approvalKind().Key(caller.Tenant, id), func(_ aggregate.Snapshot[Approval], e aggregate.Recorded[*gatev1.Event]) error {
-		given := e.Event.GetApprovalDecided().GetTrust()
-		if given == nil {
+		if e.Event.GetApprovalDecided().GetTrust() == nil {
 			return nil
 		}
-		return give(ctx, s.trusts, caller.Tenant, e.Event.GetActor(), given)
+		return give(ctx, s.trusts, caller.Tenant, e)
 	})
 }
 

@@ -63,7 +63,7 @@ var commands = map[string]func(Approval, time.Time) (*gatev1.Event, error){
 	},
 	"expire": decideExpiry,
 	"supersede": func(a Approval, _ time.Time) (*gatev1.Event, error) {
-		return decideSupersede(a, "a-2")
+		return decideSupersede(a, both, "a-2")
 	},
 	"ask on other terms": func(a Approval, now time.Time) (*gatev1.Event, error) {
 		other := asked
@@ -95,7 +95,7 @@ func in(state approvalState) Approval {
 	case stateExpired:
 		do(decideExpiry(h.approval, afterwars))
 	case stateSuperseded:
-		do(decideSupersede(h.approval, "a-2"))
+		do(decideSupersede(h.approval, both, "a-2"))
 	}
 	if state == stateRedeemed {
 		do(decideRedemption(h.approval, "a-1", redeemed, epoch))
@@ -303,6 +303,8 @@ func TestWhatCouldMisleadAReaderIsShownAsEscapes(t *testing.T) {
 		"a\x1b[31mb":               `a\u001b[31mb`,
 		"a\u2028b":                 `a\u2028b`,
 		"a\u00a0b":                 `a\u00a0b`,
+		"a\u3164b\u115fb":          `a\u3164b\u115fb`, // Hangul fillers
+		"a\u034fb\u2800b":          `a\u034fb\u2800b`,
 	} {
 		if got := visible(text); got != shown {
 			t.Errorf("%q is shown as %q, want %q", text, got, shown)

@@ -78,10 +78,13 @@ func (s *asker) ask(ctx context.Context, caller identity.Caller, req request) (A
 		} else {
 			_, err := decideRequest(last, req, s.approvals.Now())
 			if errors.Is(err, errOtherTerms) {
-				if err := s.supersede(ctx, key(round), key(round+1).ID); err != nil {
+				if _, err := s.supersede(ctx, key(round), req.Terms, key(round+1).ID); err != nil {
 					return Approval{}, err
 				}
 				continue
+			}
+			if err != nil && !errors.Is(err, errTaken) {
+				return Approval{}, err
 			}
 			if errors.Is(err, errTaken) {
 				if req.Refusals = refusals(last); req.Refusals >= askLimit {
@@ -104,11 +107,12 @@ func (s *asker) ask(ctx context.Context, caller identity.Caller, req request) (A
 	return Approval{}, fault.New(fault.Contention, "too many checks of one request")
 }
 
-func (s *asker) supersede(ctx context.Context, key journal.Key, by string) error {
-	_, err := s.approvals.Do(ctx, key, func(a Approval, _ time.Time) (*gatev1.Event, error) {
-		return decideSupersede(a, by)
+// supersede ends an approval that is not on these terms, and gives its state then.
+func (s *asker) supersede(ctx context.Context, key journal.Key, terms policy.Terms, by string) (Approval, error) {
+	after, err := s.approvals.Do(ctx, key, func(a Approval, _ time.Time) (*gatev1.Event, error) {
+		return decideSupersede(a, terms, by)
 	})
-	return err
+	return after.State, err
 }
 
 // inspect masks what looks like a credential, and flags what a person should
@@ -133,6 +137,19 @@ func (s *asker) firstUse(ctx context.Context, caller identity.Caller, operation 
 	}
 	allowed, _, err := s.checks.List(ctx, page)
 	return err != nil || len(allowed) == 0
+}
+
+// again decides the request of an approval as things stand now, with the input
+// that it has now.
+func (s *asker) again(book *policy.Book, a Approval, now time.Time) policy.Answer {
+	answer := book.Decide(&policy.Question{
+		Subject: a.Requester, Agent: policy.ByAgent(a.Requester, a.OnBehalfOf),
+		Session: a.Session, Confined: a.Confined, OnBehalfOf: a.OnBehalfOf,
+		Operation: a.Operation, Effect: a.Effect, Conversation: a.Conversation, Target: a.Target,
+		Input: policy.NewInput(a.Input), Now: now,
+	})
+	answer.Terms = s.settle(answer.Terms, a.Requester, a.OnBehalfOf)
+	return answer
 }
 
 // refusals counts denials in a row, the last approval's included. One that was

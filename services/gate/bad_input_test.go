@@ -219,6 +219,7 @@ func refusedByField(pending, ready, noted string) []badRequest {
 	row(gatev1.GateService_Redeem_FullMethodName, redeem, "operation", fault.FieldInvalid, names)
 	row(gatev1.GateService_Redeem_FullMethodName, redeem, "spec_digest", fault.FieldInvalid, digests)
 	row(gatev1.GateService_Redeem_FullMethodName, redeem, "input_digest", fault.FieldInvalid, digests)
+	row(gatev1.GateService_Redeem_FullMethodName, redeem, "input_json", fault.FieldInvalid, overBytes(512<<10))
 	other := []badValue{{"another", strings.Repeat("0", 64), "must be"}}
 	row(gatev1.GateService_Redeem_FullMethodName, redeem, "operation", fault.DigestMismatch, []badValue{{"another", "conversation/read", "must be"}})
 	row(gatev1.GateService_Redeem_FullMethodName, redeem, "spec_digest", fault.DigestMismatch, other)

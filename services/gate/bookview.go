@@ -32,7 +32,14 @@ type bookView struct {
 	known   []string // operations that exist
 	applied uint64
 	changed chan struct{} // closed and replaced when applied moves
+	// following says that events are being heard, and heard when that was last so.
+	following bool
+	heard     time.Time
 }
+
+// staleAfter is how long a replica that hears nothing of the journal goes on by
+// what it knows. A denial that was put meanwhile would not be known to it.
+const staleAfter = 10 * time.Second
 
 // tenantView is one tenant's sources and what was compiled of them. It does not
 // change once others can see it.
@@ -92,6 +99,9 @@ func (v *bookView) run(ctx context.Context) error {
 			v.replace(next)
 			next = nil
 		})
+		v.mu.Lock()
+		v.following = false
+		v.mu.Unlock()
 		if err != nil && ctx.Err() == nil {
 			v.log.Warn("view of policies interrupted, starting over", "error", err)
 		}
@@ -109,8 +119,29 @@ func (v *bookView) replace(next *bookView) {
 	defer v.mu.Unlock()
 	v.tenants, v.known = next.tenants, next.known
 	v.applied = max(v.applied, next.applied)
-	v.ready = true
+	v.ready, v.following, v.heard = true, true, time.Now()
 	v.announce()
+}
+
+// confirm notes, until ctx ends, that the journal is there and is followed.
+func (v *bookView) confirm(healthy func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(time.Second):
+			}
+			asked, cancel := context.WithTimeout(ctx, time.Second)
+			err := healthy(asked)
+			cancel()
+			v.mu.Lock()
+			if err == nil && v.following {
+				v.heard = time.Now()
+			}
+			v.mu.Unlock()
+		}
+	}
 }
 
 func (v *bookView) announce() {
@@ -288,6 +319,9 @@ func (v *bookView) of(tenant string) (*policy.Book, error) {
 	if !v.ready {
 		return nil, fault.New(fault.PolicyUnreadable, "grants and policies are not loaded yet").Retry(time.Second)
 	}
+	if silent := time.Since(v.heard); silent > staleAfter {
+		return nil, fault.New(fault.PolicyUnreadable, "changes of grants and policies have not been heard of for %s", silent.Truncate(time.Second)).Retry(time.Second)
+	}
 	t := v.tenants[tenant]
 	if t == nil {
 		return noBook, nil
@@ -316,6 +350,18 @@ func (v *bookView) sources(tenant string) (policies []*gatev1.Policy, grants []*
 		}
 	}
 	return policies, grants
+}
+
+// stored counts a tenant's policies and grants, and says whether one of these ids
+// is among them.
+func (v *bookView) stored(tenant, policyID, grantID string) (policies, grants int, exists bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	t := v.tenants[tenant]
+	if t == nil {
+		return 0, 0, false
+	}
+	return len(t.policies), len(t.grants), t.policies[policyID] != nil || t.grants[grantID] != nil
 }
 
 // operations gives the operations that exist, nil where nobody has said.

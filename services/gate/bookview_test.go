@@ -6,10 +6,12 @@ import (
 	"io"
 	"log/slog"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	gatev1 "weir/gen/gate/v1"
+	registryv1 "weir/gen/registry/v1"
 	"weir/internal/aggregate"
 	"weir/internal/fault"
 	"weir/internal/journal"
@@ -29,7 +31,7 @@ func policyPut(p *gatev1.Policy) *gatev1.Event {
 
 func newTestView() *bookView {
 	v := newBookView(nil, slog.New(slog.NewJSONHandler(io.Discard, nil)))
-	v.ready = true
+	v.ready, v.heard = true, time.Now()
 	return v
 }
 
@@ -154,4 +156,36 @@ func TestAPolicyIsStoredWithoutWhatAClientMadeUp(t *testing.T) {
 	if got := stripped(forged); !proto.Equal(got, p) {
 		t.Errorf("stored is %v", got)
 	}
+}
+
+// A replica that hears nothing does not know of the denial that was put meanwhile.
+func TestAViewThatHearsNothingAllowsNothing(t *testing.T) {
+	v := newTestView()
+	v.heard = time.Now().Add(-staleAfter - time.Second)
+	if _, err := v.of("acme"); fault.ReasonOf(err) != fault.PolicyUnreadable {
+		t.Errorf("after a silence: %v", err)
+	}
+	v.heard = time.Now().Add(-staleAfter / 2)
+	if _, err := v.of("acme"); err != nil {
+		t.Errorf("after a short one: %v", err)
+	}
+}
+
+func TestWithoutTheJournalChecksAreRefusedBeforeLong(t *testing.T) {
+	r := newRig(t)
+	read := say("inv-1", "x")
+	read.Operation, read.Effect = "conversation/read", registryv1.Effect_EFFECT_READ
+	if got := r.check(read); got.GetVerdict() != gatev1.Verdict_VERDICT_ALLOW {
+		t.Fatal(got)
+	}
+	r.nats.Stop()
+	meshtest.Eventually(t, "the replica notices that it hears nothing", func() bool {
+		_, err := r.checks().Check(as(t.Context(), alice), read)
+		return fault.ReasonOf(err) == fault.PolicyUnreadable
+	})
+	r.nats.Start()
+	meshtest.Eventually(t, "and goes on when the journal is back", func() bool {
+		got, err := r.checks().Check(as(t.Context(), alice), read)
+		return err == nil && got.GetVerdict() == gatev1.Verdict_VERDICT_ALLOW
+	})
 }

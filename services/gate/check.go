@@ -27,7 +27,6 @@ type Check struct {
 	Denied    bool
 	Reason    string
 	Rule      string `json:",omitempty"`
-	TrustID   string `json:",omitempty"`
 	Subject   string
 	Operation string
 	// Spent is when it was allowed first, and First the event that said so.
@@ -73,7 +72,7 @@ func evolveCheck(c Check, e aggregate.Recorded[*gatev1.Event]) Check {
 	case *gatev1.Event_WriteAllowed:
 		a := event.WriteAllowed
 		c = next(a.GetRequest())
-		c.Allowed, c.Reason, c.Rule, c.TrustID = true, a.GetReason(), a.GetRule(), a.GetTrustId()
+		c.Allowed, c.Reason, c.Rule = true, a.GetReason(), a.GetRule()
 		if c.First == 0 {
 			c.Spent, c.First = e.Time, e.Sequence
 		}

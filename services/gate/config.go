@@ -32,7 +32,7 @@ const defaultApprovalTTL = 10 * time.Minute
 // Validate reports the first setting that can't work, by its flag.
 func (c *Config) Validate() error {
 	if c.ApprovalTTL < 0 {
-		return errors.New("--approval-ttl: must be positive")
+		return errors.New("--approval-ttl: must not be negative; 0 is 10 minutes")
 	}
 	return nil
 }
@@ -104,6 +104,7 @@ func Run(ctx context.Context, cfg Config) error {
 		Workers: []func(context.Context) error{
 			b.Projector(approvals, trusts, checks, grants, policies, catalogue).Run,
 			view.run,
+			view.confirm(b.Journal.Healthy),
 			auditLog.Run,
 			func(ctx context.Context) error { return decisions.Run(ctx, hearDecisions(trusts)) },
 			sweep(approvals, decideExpiry),

@@ -80,3 +80,23 @@ func TestWhatLooksLikeACredentialIsNeverShown(t *testing.T) {
 		t.Errorf("an input without any is shown as %s", *got.shown)
 	}
 }
+
+func TestWhatStandsUnderASecretsKeyIsMaskedWhateverItIs(t *testing.T) {
+	for _, text := range []string{
+		`{"password":12345678}`, `{"password":{"value":"hunter2"}}`, `{"dbPassword":"hunter2"}`, `{"headers":{"Authorization":"Basic hunter2"}}`,
+		`{"cookie":"hunter2"}`, `{"token":["hunter2"]}`, `{"ghp_abcdefghijklmnopqrstuvwxyz0123456789":1}`,
+	} {
+		seen := inspect(text)
+		for _, secret := range []string{"12345678", "hunter2", "ghp_"} {
+			if strings.Contains(*seen.shown+strings.Join(seen.credentials, " "), secret) {
+				t.Errorf("%s is shown as %s, found at %v", text, *seen.shown, seen.credentials)
+			}
+		}
+		if len(seen.credentials) == 0 {
+			t.Errorf("nothing is found in %s", text)
+		}
+	}
+	if seen := inspect(`{"page_tokens":"x","secretary":"Ann","tokens_used":5}`); len(seen.credentials) > 0 {
+		t.Errorf("found in what is none: %v", seen.credentials)
+	}
+}

@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -64,6 +65,9 @@ func (s *gateServer) CheckBatch(ctx context.Context, in *gatev1.CheckBatchReques
 func failureOf(err error) *gatev1.Failure {
 	f := fault.From(err)
 	out := &gatev1.Failure{Reason: string(f.Reason()), Message: f.Message()}
+	for _, v := range f.Violations() {
+		out.Message += "; " + v.Field + " " + v.Description
+	}
 	if after := f.RetryAfter(); after > 0 {
 		out.RetryAfter = durationpb.New(after)
 	}
@@ -74,7 +78,7 @@ func failureOf(err error) *gatev1.Failure {
 func question(caller identity.Caller, in *gatev1.CheckRequest, now time.Time) policy.Question {
 	return policy.Question{
 		Subject:      caller.Subject,
-		Agent:        caller.Kind() == identity.Agent,
+		Agent:        policy.ByAgent(caller.Subject, caller.OnBehalfOf),
 		Session:      caller.Session,
 		Confined:     caller.Confined,
 		OnBehalfOf:   caller.OnBehalfOf,
@@ -143,7 +147,8 @@ func (s *gateServer) allow(
 		if err := s.record(ctx, caller, limited); err != nil {
 			return nil, err
 		}
-		return nil, fault.New(fault.RateLimited, "%s ran %s, or others of the tenant theirs, as often as may be without asking", caller.Subject, in.GetOperation()).Retry(wait)
+		return nil, fault.New(fault.RateLimited, "a budget of writes that run without asking is used up: %s by %s, %s of %s, or %s of the tenant",
+			told(windows[0]), in.GetOperation(), told(windows[1]), caller.Subject, told(windows[2])).Retry(wait)
 	}
 	allowed := outcome{Request: request, Allowed: true, Reason: a.Reason, Rule: a.Rule, TrustID: trust, Revision: a.Revision}
 	if err := s.record(ctx, caller, allowed); err != nil {
@@ -154,6 +159,8 @@ func (s *gateServer) allow(
 	out.TrustId = trust
 	return out, nil
 }
+
+func told(w hot.Window) string { return fmt.Sprintf("%d in %s", w.Limit, w.Period) }
 
 // record appends what a check said, once for each request.
 func (s *gateServer) record(ctx context.Context, caller identity.Caller, o outcome) error {
@@ -196,6 +203,7 @@ func (s *gateServer) ask(
 		Requester:    caller.Subject,
 		Session:      caller.Session,
 		OnBehalfOf:   caller.OnBehalfOf,
+		Confined:     caller.Confined,
 		Operation:    in.GetOperation(),
 		Effect:       policy.EffectFrom(in.GetEffect()),
 		SpecDigest:   in.GetSpecDigest(),
@@ -233,7 +241,12 @@ func (s *gateServer) trust(ctx context.Context, caller identity.Caller, in *gate
 	anyInput := c
 	anyInput.InputDigest = ""
 	for _, c := range []coverage{c, anyInput} {
-		found, err := s.trusts.Read(ctx, trustKind().Key(caller.Tenant, c.id()))
+		key := trustKind().Key(caller.Tenant, c.id())
+		found, err := s.trusts.Read(ctx, key)
+		if err == nil && found.State.holds(terms, s.trusts.Now()) {
+			// Redis may not have heard of a revocation yet: the journal has.
+			found, err = s.trusts.Newest(ctx, key)
+		}
 		if err != nil {
 			return "", err
 		}
@@ -273,7 +286,15 @@ func (s *gateServer) Redeem(ctx context.Context, in *gatev1.RedeemRequest) (*gat
 	}
 	id := in.GetApprovalId()
 	key := approvalKind().Key(caller.Tenant, id)
-	after, err := s.approvals.Do(ctx, key, func(a Approval, now time.Time) (*gatev1.Event, error) {
+	input := inspectInput(in.InputJson)
+	var demanded policy.Terms
+	use := func(a Approval, now time.Time) (*gatev1.Event, error) {
+		if a.Asked == nil && a.Input != nil && input.shown != nil && *input.shown == *a.Input {
+			a.Input = in.InputJson // without the mask
+		}
+		a.Confined = a.Confined || caller.Confined
+		answer := s.asker.again(book, a, now)
+		demanded = answer.Terms
 		return decideRedemption(a, id, redemption{
 			RequestID:   in.GetRequestId(),
 			Requester:   caller.Subject,
@@ -282,16 +303,25 @@ func (s *gateServer) Redeem(ctx context.Context, in *gatev1.RedeemRequest) (*gat
 			Operation:   in.GetOperation(),
 			SpecDigest:  in.GetSpecDigest(),
 			InputDigest: in.GetInputDigest(),
-			Now:         s.asker.again(book, caller, a, now),
+			Now:         answer,
 		}, now)
-	})
+	}
+	after, err := s.approvals.Do(ctx, key, use)
 	if errors.Is(err, errOtherTerms) {
-		if err := s.asker.supersede(ctx, key, ""); err != nil {
+		ended, err := s.asker.supersede(ctx, key, demanded, "")
+		if err != nil {
 			return nil, err
 		}
-		return nil, fault.New(fault.ApprovalSuperseded, "approval %s was given on terms that do not hold any more: ask again", id)
-	}
-	if err != nil {
+		if ended.State == stateSuperseded {
+			return nil, fault.New(fault.ApprovalSuperseded, "approval %s was given on terms that do not hold any more: ask again", id)
+		}
+		// It moved on between the two.
+		if after, err = s.approvals.Do(ctx, key, use); errors.Is(err, errOtherTerms) {
+			return nil, fault.New(fault.Contention, "approval %s changes while it is used", id).Retry(50 * time.Millisecond)
+		} else if err != nil {
+			return nil, err
+		}
+	} else if err != nil {
 		return nil, err
 	}
 	out := &gatev1.RedeemResponse{RedeemTime: timestamppb.New(after.State.Redeemed)}
@@ -301,23 +331,13 @@ func (s *gateServer) Redeem(ctx context.Context, in *gatev1.RedeemRequest) (*gat
 	return out, nil
 }
 
-// again decides the request of an approval as things stand now, with the input
-// that it has now.
-func (s *asker) again(book *policy.Book, caller identity.Caller, a Approval, now time.Time) policy.Answer {
-	answer := book.Decide(&policy.Question{
-		Subject: a.Requester, Agent: identity.Caller{Subject: a.Requester}.Kind() == identity.Agent,
-		Session: a.Session, Confined: caller.Confined, OnBehalfOf: a.OnBehalfOf,
-		Operation: a.Operation, Effect: a.Effect, Conversation: a.Conversation, Target: a.Target,
-		Input: policy.NewInput(a.Input), Now: now,
-	})
-	answer.Terms = s.settle(answer.Terms, a.Requester, a.OnBehalfOf)
-	return answer
-}
-
 func (s *gateServer) AnnounceOperations(ctx context.Context, in *gatev1.AnnounceOperationsRequest) (*gatev1.AnnounceOperationsResponse, error) {
 	caller, err := identity.Must(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if caller.Tenant != identity.AnyTenant {
+		return nil, fault.New(fault.ScopeMissing, "%s belongs to a tenant, and what operations exist is for all of them", caller.Subject)
 	}
 	key := journal.Key{Tenant: identity.AnyTenant, Kind: catalogueKindName, ID: catalogueID}
 	after, err := s.catalogue.Do(ctx, key, func(c Catalogue, _ time.Time) (*gatev1.Event, error) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // inspected is an input as people see it, and what was seen in it.
@@ -20,7 +21,7 @@ type inspected struct {
 // leaf is a scalar in an input.
 type leaf struct {
 	pointer string
-	key     string // the nearest object key, in lower case
+	key     string // the nearest object key, in snake_case
 	text    string // the scalar in lower case
 }
 
@@ -42,7 +43,7 @@ func inspectInput(text *string) inspected {
 		return inspected{shown: text} // strict JSON was asked for before: this cannot be
 	}
 	found := inspected{shown: text}
-	value = found.walk("", "", value)
+	value = found.walk("", "", false, value)
 	if len(found.credentials) == 0 {
 		return found
 	}
@@ -56,20 +57,34 @@ func inspectInput(text *string) inspected {
 	return found
 }
 
-// walk visits a value and gives it back with credentials masked.
-func (i *inspected) walk(pointer, key string, value any) any {
+// walk visits a value and gives it back with credentials masked. Whatever stands
+// below a key that credentials are kept under is one.
+func (i *inspected) walk(pointer, key string, secret bool, value any) any {
+	secret = secret || secretKey.MatchString(key)
 	switch v := value.(type) {
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if secretText.MatchString(name) {
+				// The key itself is one; a pointer to it would tell it.
+				i.credentials = append(i.credentials, pointer+"/"+masked)
+				v[masked] = masked
+				delete(v, name)
+				continue
+			}
 			escaped := strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
-			v[name] = i.walk(pointer+"/"+escaped, strings.ToLower(name), v[name])
+			v[name] = i.walk(pointer+"/"+escaped, snakeCase(name), secret, v[name])
 		}
 	case []any:
 		for n := range v {
-			v[n] = i.walk(pointer+"/"+strconv.Itoa(n), key, v[n])
+			v[n] = i.walk(pointer+"/"+strconv.Itoa(n), key, secret, v[n])
+		}
+	case json.Number:
+		if secret {
+			i.credentials = append(i.credentials, pointer)
+			return masked
 		}
 	case string:
-		if looksLikeCredential(key, v) {
+		if v != "" && (secret || secretText.MatchString(v)) {
 			i.credentials = append(i.credentials, pointer)
 			return masked
 		}
@@ -99,12 +114,21 @@ func (i inspected) has(keys ...string) bool {
 
 var (
 	// secretKey are keys under which credentials are kept, whatever they look like.
-	secretKey = regexp.MustCompile(`(^|[_.-])(password|passwd|passphrase|secret|api[_-]?key|(access|auth|refresh|bearer|session|id)[_-]?token|private[_-]?key|client[_-]?secret|credentials?)$`)
+	secretKey = regexp.MustCompile(`(^|[_.-])(password|passwd|passphrase|secret|api[_-]?key|token|authorization|cookie|private[_-]?key|client[_-]?secret|credentials?)$`)
 	// secretText are well-known shapes of credentials, wherever they stand.
 	secretText = regexp.MustCompile(`AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}|glpat-[A-Za-z0-9_-]{20,}|xox[abeoprs]-[A-Za-z0-9-]{10,}|` +
 		`\bsk[-_][A-Za-z0-9_-]{20,}|AIza[0-9A-Za-z_-]{35}|-----BEGIN [A-Z ]*PRIVATE KEY|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.|://[^/\s:@]+:[^/\s:@]+@`)
 )
 
-func looksLikeCredential(key, text string) bool {
-	return text != "" && (secretKey.MatchString(key) || secretText.MatchString(text))
+// snakeCase writes a key in lower case, with its words apart: dbPassword is
+// db_password.
+func snakeCase(key string) string {
+	var b strings.Builder
+	for n, r := range key {
+		if n > 0 && unicode.IsUpper(r) {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	gatev1 "weir/gen/gate/v1"
@@ -343,5 +344,50 @@ func TestARedeemAtTheMomentOfExpiryIsOneOrTheOther(t *testing.T) {
 		if got := found.GetApproval().GetState() == gatev1.ApprovalState_APPROVAL_STATE_REDEEMED; got != redeemed {
 			t.Errorf("redeemed says %v, the approval is %v", redeemed, found.GetApproval().GetState())
 		}
+	}
+}
+
+// Rules look at the input itself when it is used, not at the mask that people saw.
+func TestAnInputWithACredentialIsUsedOnTheTermsItWasAskedOn(t *testing.T) {
+	r := newRig(t)
+	plain := bothGroups()
+	plain.RuleId, plain.When = "plain", `!input.url.startsWith("https://")`
+	r.put(tenantPolicy("base", plain))
+	input := `{"url":"https://me:secret@example.com/"}`
+	c := say("inv-1", "hi")
+	c.InputJson = &input
+	id := r.ask(c)
+	r.approve(id, c)
+	in := redeem(id, c)
+	in.InputJson = &input
+	if _, err := r.checks().Redeem(as(t.Context(), alice), in); err != nil {
+		t.Errorf("redeem: %v", err)
+	}
+	// Another input under the same mask changes nothing: it is the digest that binds.
+	c2 := say("inv-2", "hi")
+	other := `{"url":"http://me:secret@example.com/"}`
+	c2.InputJson, c2.InputDigest = &other, c.InputDigest
+	if _, err := r.checks().Redeem(as(t.Context(), alice), redeem(id, c2)); fault.ReasonOf(err) != fault.ApprovalRedeemed {
+		t.Errorf("another request: %v", err)
+	}
+}
+
+// What an agent asks with large inputs does not close the approvers' list: the
+// largest page of them can be sent.
+func TestAPageOfLargeInputsCanBeSent(t *testing.T) {
+	large := strings.Repeat("x", 512<<10)
+	a := askedOn(both).approval
+	a.Input, a.Asked = &large, &askedInput{Input: &large}
+	listed := approvalInList(a)
+	if !listed.GetInputOmitted() || 1000*proto.Size(listed) > 8<<20 {
+		t.Errorf("in a list it has %d bytes", proto.Size(listed))
+	}
+	if whole := approvalToProto(a); whole.GetInputJson() != large || whole.GetInputOmitted() {
+		t.Error("by itself it is not whole")
+	}
+	small := `{"a":1}`
+	a.Input, a.Asked = &small, nil
+	if listed := approvalInList(a); listed.GetInputOmitted() || listed.GetInputJson() != small {
+		t.Errorf("a small one is listed as %v", listed)
 	}
 }

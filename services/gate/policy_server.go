@@ -25,8 +25,11 @@ type policyServer struct {
 	view     *bookView
 }
 
-// maxPolicies caps what is in force for one tenant.
-const maxPolicies = 1000
+// What may be in force for one tenant.
+const (
+	maxPolicies = 1000
+	maxGrants   = 10_000
+)
 
 func (s *policyServer) environment(tenant string) policy.Environment {
 	env := policy.Environment{Known: s.view.operations(), NeverTrue: policy.NeverTrue}
@@ -46,6 +49,9 @@ func (s *policyServer) PutGrant(ctx context.Context, in *gatev1.PutGrantRequest)
 		return nil, err
 	}
 	grant := in.GetGrant()
+	if _, count, exists := s.view.stored(caller.Tenant, "", grant.GetGrantId()); count >= maxGrants && !exists {
+		return nil, fault.New(fault.LimitReached, "a tenant has at most %d grants", maxGrants)
+	}
 	after, err := s.grants.Do(ctx, grantKind().Key(caller.Tenant, grant.GetGrantId()), func(g Grant, _ time.Time) (*gatev1.Event, error) {
 		return decidePutGrant(g, authorOf(caller), grant, in.ExpectedRevision)
 	})
@@ -120,8 +126,7 @@ func (s *policyServer) PutPolicy(ctx context.Context, in *gatev1.PutPolicyReques
 		return nil, err
 	}
 	key := policyKind().Key(caller.Tenant, put.GetPolicyId())
-	if stored, _ := s.view.sources(caller.Tenant); len(stored) >= maxPolicies &&
-		!slices.ContainsFunc(stored, func(p *gatev1.Policy) bool { return p.GetPolicyId() == put.GetPolicyId() }) {
+	if count, _, exists := s.view.stored(caller.Tenant, put.GetPolicyId(), ""); count >= maxPolicies && !exists {
 		return nil, fault.New(fault.LimitReached, "a tenant has at most %d policies", maxPolicies)
 	}
 	after, err := s.policies.Do(ctx, key, func(p Policy, _ time.Time) (*gatev1.Event, error) {

@@ -29,10 +29,11 @@ type Trust struct {
 	// Approval it was given with, at Given.
 	Approval string
 	Given    time.Time
-	// Revoked is when somebody ended it last: what was given before stays ended.
-	Revoked time.Time `json:",omitzero"`
-	Expires time.Time
-	Note    string `json:",omitempty"`
+	// Decision is the sequence of the decision that gave it, and Revoked that of its
+	// last revocation: what was decided before either gives nothing.
+	Decision uint64
+	Revoked  uint64 `json:",omitempty"`
+	Expires  time.Time
 	// First is the sequence of the event that gave it, by which lists are ordered.
 	First uint64
 }
@@ -80,10 +81,11 @@ func (t Trust) holds(terms policy.Terms, now time.Time) bool {
 	return t.State == trustHeld && now.Before(t.Expires) && t.Terms.Key() == terms.Key()
 }
 
-// decideGive records a trust. What was given earlier than the one that is there,
-// or than the last revocation, changes nothing, whenever it is heard of.
+// decideGive records a trust. What was decided before the one that is there, or
+// before the last revocation, changes nothing, whenever it is heard of. Both are
+// in one stream, whose sequences are the order.
 func decideGive(t Trust, by string, given *gatev1.TrustGiven) (*gatev1.Event, error) {
-	if at := given.GetGiveTime().AsTime(); t.State != "" && (!at.After(t.Given) || !at.After(t.Revoked)) {
+	if given.GetDecisionSequence() <= max(t.Decision, t.Revoked) {
 		return nil, nil
 	}
 	return &gatev1.Event{Actor: by, Event: &gatev1.Event_TrustGiven{TrustGiven: given}}, nil
@@ -122,10 +124,10 @@ func evolveTrust(t Trust, e aggregate.Recorded[*gatev1.Event]) Trust {
 				Subject: g.GetSubject(), Session: g.GetSession(), Chain: chainOf(g.GetOnBehalfOf()), Operation: g.GetOperation(),
 				SpecDigest: g.GetSpecDigest(), InputDigest: g.GetInputDigest(),
 			},
-			Approval: g.GetApprovalId(), Given: timeOf(g.GetGiveTime()), Expires: timeOf(g.GetExpireTime()), First: e.Sequence,
+			Decision: g.GetDecisionSequence(), Approval: g.GetApprovalId(), Given: timeOf(g.GetGiveTime()), Expires: timeOf(g.GetExpireTime()), First: e.Sequence,
 		}
 	case *gatev1.Event_TrustRevoked:
-		t.State, t.Note, t.Revoked = trustRevoked, event.TrustRevoked.GetNote(), e.Time
+		t.State, t.Revoked = trustRevoked, e.Sequence
 	case *gatev1.Event_TrustExpired:
 		t.State = trustExpired
 	}

@@ -30,9 +30,12 @@ func visible(text string) string {
 	return b.String()
 }
 
-// hidden is every format character (Cf holds the bidirectional, zero-width and
+// brailleBlank is a letter that is drawn as nothing.
+const brailleBlank = 0x2800
+
+// hidden is every character that is to be ignored in display, every format character (Cf holds the bidirectional, zero-width and
 // tag ones), control character and separator other than the plain space.
 func hidden(r rune) bool {
 	return r != ' ' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Zs) ||
-		unicode.Is(unicode.Variation_Selector, r)
+		unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) || r == brailleBlank
 }

@@ -121,6 +121,9 @@ func (a Approval) said(decider, id string) (vote, bool) {
 	return vote{}, false
 }
 
+// maxVotes bounds an approval: each amendment starts the voting anew.
+const maxVotes = 100
+
 // open says why an approval takes no decision any more.
 func (a Approval) open(id string, now time.Time) error {
 	switch {
@@ -135,8 +138,10 @@ func (a Approval) open(id string, now time.Time) error {
 		return fault.New(fault.ApprovalDecided, "approval %s was decided by %s", id, strings.Join(by, ", ")).With("state", string(a.State))
 	case a.State == stateCancelled, a.State == stateSuperseded:
 		return ended(a)
-	case a.State == stateExpired, a.lapsed(now):
+	case a.State == stateExpired, a.lapsed(now) && !a.allowsOnTimeout():
 		return expired(a)
+	case len(a.Votes) >= maxVotes:
+		return fault.New(fault.LimitReached, "approval %s was voted on %d times, by amendments that made earlier votes void: at most %d", id, len(a.Votes), maxVotes)
 	default:
 		return nil
 	}

@@ -370,19 +370,25 @@ func TestATrustCoversExactlyWhatItSays(t *testing.T) {
 }
 
 func TestHearingOfATrustAgainDoesNotBringItBack(t *testing.T) {
-	given := &gatev1.TrustGiven{TrustId: "t", GiveTime: deadline(inTime), ExpireTime: deadline(afterwars)}
-	revoked := Trust{ID: "t", State: trustRevoked, Given: inTime}
-	if event, err := decideGive(revoked, "human:carol", given); event != nil || err != nil {
-		t.Errorf("heard again: %v, %v", event, err)
-	}
-	given.GiveTime = deadline(inTime.Add(time.Second))
-	late := revoked
-	late.Revoked = inTime.Add(time.Minute)
-	if event, err := decideGive(late, "human:carol", given); event != nil || err != nil {
-		t.Errorf("given before the revocation, heard of after it: %v, %v", event, err)
-	}
-	if event, err := decideGive(revoked, "human:carol", given); event == nil || err != nil {
-		t.Errorf("given anew: %v, %v", event, err)
+	held := Trust{ID: "t", State: trustHeld, Decision: 10}
+	revoked := Trust{ID: "t", State: trustRevoked, Decision: 10, Revoked: 20}
+	for name, tc := range map[string]struct {
+		trust    Trust
+		decision uint64
+		given    bool
+	}{
+		"the first":                      {Trust{}, 10, true},
+		"heard again":                    {held, 10, false},
+		"an older one":                   {held, 9, false},
+		"renewed":                        {held, 11, true},
+		"heard again after a revocation": {revoked, 10, false},
+		"decided before the revocation":  {revoked, 15, false},
+		"decided after the revocation":   {revoked, 21, true},
+	} {
+		event, err := decideGive(tc.trust, "human:carol", &gatev1.TrustGiven{TrustId: "t", DecisionSequence: tc.decision})
+		if err != nil || (event != nil) != tc.given {
+			t.Errorf("%s: %v, %v", name, event, err)
+		}
 	}
 }
 
@@ -440,4 +446,67 @@ func TestClockSteps(t *testing.T) {
 	h.record(event, afterwars)
 	_, err = decideRedemption(h.approval, "a-1", redeemed, epoch)
 	want(t, "redeeming after the clock stepped back", err, fault.ApprovalExpired)
+}
+
+// Whoever approved meanwhile may be enough for the terms that hold now: then
+// nothing is superseded.
+func TestAnApprovalThatSatisfiesTheNewTermsIsNotSuperseded(t *testing.T) {
+	h := askedOn(one)
+	h.say(by("fay", true, "finance"))
+	finance := one
+	finance.Approvers = []policy.Approver{{Scope: "approval.decide.finance", Count: 1}}
+	if event, err := decideSupersede(h.approval, finance, "a-2"); event != nil || err != nil {
+		t.Errorf("by one of the group: %v, %v", event, err)
+	}
+	noted := finance
+	noted.NoteRequired = true
+	if event, err := decideSupersede(h.approval, noted, "a-2"); event == nil || err != nil {
+		t.Errorf("without the note that is wanted now: %v, %v", event, err)
+	}
+	// One that another request asked for is left to that request.
+	other := asked
+	other.RequestID, other.Terms = "inv-2", both
+	if _, err := decideRequest(h.approval, other, inTime); err != errTaken {
+		t.Errorf("another request on other terms: %v", err)
+	}
+}
+
+// A replica that is behind does not go back to older terms.
+func TestAReplicaThatIsBehindVouchesForNothing(t *testing.T) {
+	h := &history{}
+	cmd := asked
+	cmd.Revision = 7
+	event, err := decideRequest(h.approval, cmd, epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.record(event, epoch)
+	behind := asked
+	behind.Revision, behind.Terms = 6, both
+	_, err = decideRequest(h.approval, behind, inTime)
+	want(t, "asking", err, fault.PolicyUnreadable)
+	h.say(approved)
+	use := redeemed
+	use.Now.Revision = 6
+	_, err = decideRedemption(h.approval, "a-1", use, inTime)
+	want(t, "redeeming", err, fault.PolicyUnreadable)
+	use.Now.Revision = 8
+	if event, err := decideRedemption(h.approval, "a-1", use, inTime); err != nil || event == nil {
+		t.Errorf("by a newer one: %v", err)
+	}
+}
+
+// What nobody answered in time is not approved over the head of who says no just
+// then.
+func TestADenialBeforeTheTimeIsRecordedCounts(t *testing.T) {
+	terms := one
+	terms.OnTimeout = policy.TimeoutAllow
+	a := askedOn(terms).approval
+	event, err := decideDecision(a, "a-1", denied, afterwars)
+	if err != nil || event.GetApprovalDecided().GetOutcome() != gatev1.ApprovalState_APPROVAL_STATE_DENIED {
+		t.Errorf("a denial: %v, %v", event, err)
+	}
+	if event, err := decideCancel(a, "a-1", "agent:alice", afterwars); err != nil || event == nil {
+		t.Errorf("a cancel: %v, %v", event, err)
+	}
 }

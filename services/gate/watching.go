@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	gatev1 "weir/gen/gate/v1"
@@ -82,7 +83,7 @@ func (s *approvalServer) change(ctx context.Context, caller identity.Caller, sto
 		ResumeToken: sealResumeToken(caller.Tenant, e.Sequence),
 		Change:      e.Type[strings.LastIndex(e.Type, ".")+1:],
 		ChangeTime:  timestamppb.New(e.Time),
-		Approval:    approvalToProto(found.State),
+		Approval:    approvalInList(found.State),
 	}
 	if recorded, err := aggregate.Decode[*gatev1.Event](e); err == nil {
 		out.Actor = recorded.Event.GetActor()
@@ -111,8 +112,10 @@ func openResumeToken(tenant, token string, last uint64) (uint64, error) {
 	return sequence, nil
 }
 
-// give records a trust, once for each approval.
-func give(ctx context.Context, trusts *aggregate.Loop[Trust, *gatev1.Event], tenant, by string, given *gatev1.TrustGiven) error {
+// give records the trust that a decision made, once for each decision.
+func give(ctx context.Context, trusts *aggregate.Loop[Trust, *gatev1.Event], tenant string, decision aggregate.Recorded[*gatev1.Event]) error {
+	given, by := proto.CloneOf(decision.Event.GetApprovalDecided().GetTrust()), decision.Event.GetActor()
+	given.DecisionSequence = decision.Sequence
 	_, err := trusts.Do(ctx, trustKind().Key(tenant, given.GetTrustId()), func(t Trust, _ time.Time) (*gatev1.Event, error) {
 		return decideGive(t, by, given)
 	})
@@ -127,8 +130,8 @@ func hearDecisions(trusts *aggregate.Loop[Trust, *gatev1.Event]) journal.Handler
 		if err != nil {
 			return err
 		}
-		if given := recorded.Event.GetApprovalDecided().GetTrust(); given != nil {
-			return give(ctx, trusts, e.Key.Tenant, recorded.Event.GetActor(), given)
+		if recorded.Event.GetApprovalDecided().GetTrust() != nil {
+			return give(ctx, trusts, e.Key.Tenant, recorded)
 		}
 		return nil
 	}

@@ -14,7 +14,8 @@ const (
 )
 
 // announce tells the gate which operations exist, so that it can tell a typo in
-// a grant from a grant. Nothing waits for it; it tries until the gate has it.
+// a grant from a grant. Nothing waits for it. It tries until the gate has it
+// or refuses it.
 func (d *driver) announce(c *catalogue) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for ctx.Err() == nil {

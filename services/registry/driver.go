@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,9 +104,8 @@ func (i Invocation) actor(tenant string) identity.Caller {
 func (d *driver) check(ctx context.Context, o *Operation, i Invocation) (*step, error) {
 	request := checkRequest(i.ID, o, i.Input, i.InputDigest, i.RunningIn)
 	answer, err := d.gate.Check(ctx, request)
-	if fault.Is(err, fault.RateLimited) {
-		// Running it later by itself would be a surprise: the caller asks anew.
-		return &step{To: stateDenied, Failure: failureFor(err)}, nil
+	if s := refusedBy(err); s != nil {
+		return s, nil
 	}
 	if err != nil {
 		return nil, err
@@ -166,13 +166,32 @@ func checkRequest(id string, o *Operation, input *string, digest, runningIn stri
 // maxShownSchema is the largest schema that the gate takes.
 const maxShownSchema = 64 << 10
 
-// refusals says which of the gate's refusals to redeem end an invocation, and
-// how.
+// refusedBy is the step that a refusal of the gate leads to, nil where asking again
+// may help.
+func refusedBy(err error) *step {
+	if err == nil {
+		return nil
+	}
+	refusal := fault.From(err)
+	to, ends := refusals[refusal.Reason()]
+	if !ends && refusal.Kind() == fault.KindInvalid {
+		to, ends = stateFailed, true // it will not be valid later either
+	}
+	if !ends {
+		return nil
+	}
+	return &step{To: to, Failure: failureFor(err)}
+}
+
+// refusals says which of the gate's refusals end an invocation, and how. Nothing
+// of a caller that was refused runs by itself later: that would be a surprise, be
+// it that a budget has room or that a disabled caller is enabled again.
 var refusals = map[fault.Reason]state{
 	fault.ApprovalDenied:    stateDenied,
 	fault.NotGranted:        stateDenied,
 	fault.PolicyDenied:      stateDenied,
 	fault.CallerDisabled:    stateDenied,
+	fault.RateLimited:       stateDenied,
 	fault.ApprovalExpired:   stateExpired,
 	fault.ApprovalCancelled: stateCancelled,
 	fault.ApprovalNotFound:  stateFailed,
@@ -183,15 +202,15 @@ var refusals = map[fault.Reason]state{
 func (d *driver) redeem(ctx context.Context, o *Operation, i Invocation) (*step, error) {
 	redeemed, err := d.gate.Redeem(ctx, &gatev1.RedeemRequest{
 		ApprovalId: i.ApprovalID, RequestId: i.ID, Operation: i.Operation, SpecDigest: i.SpecDigest, InputDigest: i.InputDigest,
+		InputJson: i.Input,
 	})
 	if err == nil {
 		return started(o, i, redeemed), nil
 	}
-	refusal := fault.From(err)
-	if to, ends := refusals[refusal.Reason()]; ends {
-		return &step{To: to, Failure: failureFor(err)}, nil
+	if s := refusedBy(err); s != nil {
+		return s, nil
 	}
-	switch refusal.Reason() {
+	switch fault.ReasonOf(err) {
 	case fault.ApprovalPending:
 		return nil, nil
 	case fault.ApprovalRedeemed, fault.ApprovalSuperseded:
@@ -216,7 +235,9 @@ func started(o *Operation, i Invocation, redeemed *gatev1.RedeemResponse) *step 
 	if _, err := o.Input.Validate("amended_input_json", []byte(amended)); err != nil {
 		return &step{To: stateFailed, Failure: failureFor(err)}
 	}
-	if target := o.targetOf(&amended); target != "" && target == i.RunningIn {
+	agent := identity.Caller{Subject: i.Caller.Subject}.Kind() == identity.Agent ||
+		slices.ContainsFunc(i.Caller.OnBehalfOf, func(s string) bool { return identity.Caller{Subject: s}.Kind() == identity.Agent })
+	if target := o.targetOf(&amended); agent && target != "" && (target == i.RunningIn || target == i.Caller.Session) {
 		return &step{To: stateDenied, Failure: failure{
 			Reason: string(fault.SelfTarget), Message: "the amended input acts on the conversation that the caller is running in",
 		}}

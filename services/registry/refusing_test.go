@@ -114,6 +114,27 @@ func TestAMutationOverABudgetIsDeniedForGood(t *testing.T) {
 	}
 }
 
+// What the gate refuses for good does not run by itself once the reason is gone.
+func TestWhatTheGateRefusesForGoodDoesNotRunLater(t *testing.T) {
+	r := newRig(t)
+	for reason, want := range map[fault.Reason]registryv1.InvocationState{
+		fault.CallerDisabled: denied, fault.FieldInvalid: failed, fault.JSONInvalid: failed, fault.TooLarge: failed,
+	} {
+		id := strings.ToLower(string(reason))
+		r.gate.steer(func() { r.gate.refusal = fault.New(reason, "refused") })
+		if got := r.invoke(say(id, "hi")); got.GetState() != want || got.GetError().GetReason() != string(reason) {
+			t.Errorf("%s: %v", reason, got)
+		}
+		r.gate.steer(func() { r.gate.refusal, r.gate.verdict = nil, gatev1.Verdict_VERDICT_ALLOW })
+		if got := r.invoke(say(id, "hi")); got.GetState() != want {
+			t.Errorf("%s, once it is allowed: %v", reason, got)
+		}
+	}
+	if got := r.target.messages(); len(got) != 0 {
+		t.Errorf("done all the same: %v", got)
+	}
+}
+
 func TestAQueryThatIsOverALimitIsTheError(t *testing.T) {
 	r := newRig(t)
 	for _, reason := range []fault.Reason{fault.RateLimited, fault.LimitReached} {

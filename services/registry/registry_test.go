@@ -95,6 +95,7 @@ func TestHowAnInvocationEndsThatIsNotApproved(t *testing.T) {
 		fault.NotGranted:        denied,
 		fault.PolicyDenied:      denied,
 		fault.CallerDisabled:    denied,
+		fault.RateLimited:       denied,
 		fault.ApprovalExpired:   expired,
 		fault.ApprovalCancelled: cancelled,
 		fault.ApprovalNotFound:  failed,

@@ -330,7 +330,7 @@ func (TrustState) EnumDescriptor() ([]byte, []int) {
 //
 //	PENDING → APPROVED → REDEEMED
 //	   ├→ DENIED   ├→ EXPIRED   ├→ CANCELLED   └→ SUPERSEDED
-//	(APPROVED → EXPIRED, CANCELLED too)
+//	(APPROVED → EXPIRED, CANCELLED, SUPERSEDED too)
 type Approval struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ApprovalId string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
@@ -384,7 +384,12 @@ type Approval struct {
 	// By_timeout says that nobody answered and its terms approved it.
 	ByTimeout bool `protobuf:"varint,27,opt,name=by_timeout,json=byTimeout,proto3" json:"by_timeout,omitempty"`
 	// Trust_id is the trust that the approvers' "remember" made, if any.
-	TrustId       string `protobuf:"bytes,28,opt,name=trust_id,json=trustId,proto3" json:"trust_id,omitempty"`
+	TrustId string `protobuf:"bytes,28,opt,name=trust_id,json=trustId,proto3" json:"trust_id,omitempty"`
+	// Confined says that the requester was reached from an outside channel.
+	Confined bool `protobuf:"varint,29,opt,name=confined,proto3" json:"confined,omitempty"`
+	// Input_omitted says that an input of over 4 KiB was left out of a list or a
+	// watch; GetApproval gives it.
+	InputOmitted  bool `protobuf:"varint,30,opt,name=input_omitted,json=inputOmitted,proto3" json:"input_omitted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -613,6 +618,20 @@ func (x *Approval) GetTrustId() string {
 		return x.TrustId
 	}
 	return ""
+}
+
+func (x *Approval) GetConfined() bool {
+	if x != nil {
+		return x.Confined
+	}
+	return false
+}
+
+func (x *Approval) GetInputOmitted() bool {
+	if x != nil {
+		return x.InputOmitted
+	}
+	return false
 }
 
 // Vote is what one person said.
@@ -1892,7 +1911,7 @@ var File_weir_gate_v1_approval_service_proto protoreflect.FileDescriptor
 
 const file_weir_gate_v1_approval_service_proto_rawDesc = "" +
 	"\n" +
-	"#weir/gate/v1/approval_service.proto\x12\fweir.gate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fweir/gate/v1/gate_service.proto\x1a\x19weir/gate/v1/policy.proto\x1a weir/registry/v1/operation.proto\"\xf0\b\n" +
+	"#weir/gate/v1/approval_service.proto\x12\fweir.gate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fweir/gate/v1/gate_service.proto\x1a\x19weir/gate/v1/policy.proto\x1a weir/registry/v1/operation.proto\"\xb1\t\n" +
 	"\bApproval\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x121\n" +
@@ -1932,7 +1951,9 @@ const file_weir_gate_v1_approval_service_proto_rawDesc = "" +
 	"\rsuperseded_by\x18\x1a \x01(\tR\fsupersededBy\x12\x1d\n" +
 	"\n" +
 	"by_timeout\x18\x1b \x01(\bR\tbyTimeout\x12\x19\n" +
-	"\btrust_id\x18\x1c \x01(\tR\atrustIdB\r\n" +
+	"\btrust_id\x18\x1c \x01(\tR\atrustId\x12\x1a\n" +
+	"\bconfined\x18\x1d \x01(\bR\bconfined\x12#\n" +
+	"\rinput_omitted\x18\x1e \x01(\bR\finputOmittedB\r\n" +
 	"\v_input_jsonB\x13\n" +
 	"\x11_asked_input_json\"\xd9\x01\n" +
 	"\x04Vote\x12\x18\n" +

@@ -384,6 +384,7 @@ type ApprovalRequested struct {
 	Refusals       int32  `protobuf:"varint,18,opt,name=refusals,proto3" json:"refusals,omitempty"`
 	PolicyRevision uint64 `protobuf:"varint,19,opt,name=policy_revision,json=policyRevision,proto3" json:"policy_revision,omitempty"`
 	InputSchema    string `protobuf:"bytes,20,opt,name=input_schema,json=inputSchema,proto3" json:"input_schema,omitempty"`
+	Confined       bool   `protobuf:"varint,21,opt,name=confined,proto3" json:"confined,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -556,6 +557,13 @@ func (x *ApprovalRequested) GetInputSchema() string {
 		return x.InputSchema
 	}
 	return ""
+}
+
+func (x *ApprovalRequested) GetConfined() bool {
+	if x != nil {
+		return x.Confined
+	}
+	return false
 }
 
 // ApprovalDecided: a person said something to it. Where more people are needed
@@ -1200,9 +1208,12 @@ type TrustGiven struct {
 	ApprovalId string                 `protobuf:"bytes,10,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
 	GiveTime   *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=give_time,json=giveTime,proto3" json:"give_time,omitempty"`
 	// On_behalf_of is the chain that the subject acts for; another one is not covered.
-	OnBehalfOf    []string `protobuf:"bytes,12,rep,name=on_behalf_of,json=onBehalfOf,proto3" json:"on_behalf_of,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	OnBehalfOf []string `protobuf:"bytes,12,rep,name=on_behalf_of,json=onBehalfOf,proto3" json:"on_behalf_of,omitempty"`
+	// Decision_sequence is that of the decision that made it. What is older than the
+	// newest gift, or than a revocation, gives nothing.
+	DecisionSequence uint64 `protobuf:"varint,13,opt,name=decision_sequence,json=decisionSequence,proto3" json:"decision_sequence,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *TrustGiven) Reset() {
@@ -1317,6 +1328,13 @@ func (x *TrustGiven) GetOnBehalfOf() []string {
 		return x.OnBehalfOf
 	}
 	return nil
+}
+
+func (x *TrustGiven) GetDecisionSequence() uint64 {
+	if x != nil {
+		return x.DecisionSequence
+	}
+	return 0
 }
 
 // TrustRevoked: somebody ended a trust.
@@ -1769,7 +1787,7 @@ const file_weir_gate_v1_events_proto_rawDesc = "" +
 	"\rwrite_allowed\x18\x10 \x01(\v2\x1a.weir.gate.v1.WriteAllowedH\x00R\fwriteAllowed\x12>\n" +
 	"\fcheck_denied\x18\x11 \x01(\v2\x19.weir.gate.v1.CheckDeniedH\x00R\vcheckDenied\x12V\n" +
 	"\x14operations_announced\x18\x12 \x01(\v2!.weir.gate.v1.OperationsAnnouncedH\x00R\x13operationsAnnouncedB\a\n" +
-	"\x05event\"\xf5\x05\n" +
+	"\x05event\"\x91\x06\n" +
 	"\x11ApprovalRequested\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12\x1d\n" +
@@ -1797,7 +1815,8 @@ const file_weir_gate_v1_events_proto_rawDesc = "" +
 	"expireTime\x12\x1a\n" +
 	"\brefusals\x18\x12 \x01(\x05R\brefusals\x12'\n" +
 	"\x0fpolicy_revision\x18\x13 \x01(\x04R\x0epolicyRevision\x12!\n" +
-	"\finput_schema\x18\x14 \x01(\tR\vinputSchemaB\r\n" +
+	"\finput_schema\x18\x14 \x01(\tR\vinputSchema\x12\x1a\n" +
+	"\bconfined\x18\x15 \x01(\bR\bconfinedB\r\n" +
 	"\v_input_json\"\xa6\x04\n" +
 	"\x0fApprovalDecided\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
@@ -1857,7 +1876,7 @@ const file_weir_gate_v1_events_proto_rawDesc = "" +
 	"\tPolicyPut\x12,\n" +
 	"\x06policy\x18\x01 \x01(\v2\x14.weir.gate.v1.PolicyR\x06policy\",\n" +
 	"\rPolicyDeleted\x12\x1b\n" +
-	"\tpolicy_id\x18\x01 \x01(\tR\bpolicyId\"\xbc\x03\n" +
+	"\tpolicy_id\x18\x01 \x01(\tR\bpolicyId\"\xe9\x03\n" +
 	"\n" +
 	"TrustGiven\x12\x19\n" +
 	"\btrust_id\x18\x01 \x01(\tR\atrustId\x12\x18\n" +
@@ -1876,7 +1895,8 @@ const file_weir_gate_v1_events_proto_rawDesc = "" +
 	"approvalId\x127\n" +
 	"\tgive_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\bgiveTime\x12 \n" +
 	"\fon_behalf_of\x18\f \x03(\tR\n" +
-	"onBehalfOf\"=\n" +
+	"onBehalfOf\x12+\n" +
+	"\x11decision_sequence\x18\r \x01(\x04R\x10decisionSequence\"=\n" +
 	"\fTrustRevoked\x12\x19\n" +
 	"\btrust_id\x18\x01 \x01(\tR\atrustId\x12\x12\n" +
 	"\x04note\x18\x02 \x01(\tR\x04note\")\n" +

@@ -27,8 +27,8 @@ const (
 
 type CheckRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Request_id names what wants to run: the registry's invocation id. A retry
-	// finds the approval that the first one made, whatever became of it.
+	// Request_id names what wants to run: the registry's invocation id. A retry of
+	// the request that made an approval finds it, whatever became of it.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Operation is the resolved operation's name.
 	Operation string `protobuf:"bytes,2,opt,name=operation,proto3" json:"operation,omitempty"`
@@ -152,7 +152,7 @@ type CheckResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Verdict Verdict                `protobuf:"varint,1,opt,name=verdict,proto3,enum=weir.gate.v1.Verdict" json:"verdict,omitempty"`
 	// Reason is why: RULE, READ_ALLOWED, WRITE_ASKS, TRUSTED, NOT_GRANTED,
-	// SELF_TARGET, AGENT_ADMIN, CONFINED or ASK_LIMIT.
+	// SELF_TARGET, AGENT_ADMIN, CONFINED, TERMS_UNSATISFIABLE or ASK_LIMIT.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Rule that decided, as `policy/rule`, where the reason is RULE.
 	Rule string `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
@@ -582,7 +582,10 @@ type RedeemRequest struct {
 	Operation  string `protobuf:"bytes,3,opt,name=operation,proto3" json:"operation,omitempty"`
 	SpecDigest string `protobuf:"bytes,4,opt,name=spec_digest,json=specDigest,proto3" json:"spec_digest,omitempty"`
 	// Input_digest is that of the input that was asked for, amended or not.
-	InputDigest   string `protobuf:"bytes,5,opt,name=input_digest,json=inputDigest,proto3" json:"input_digest,omitempty"`
+	InputDigest string `protobuf:"bytes,5,opt,name=input_digest,json=inputDigest,proto3" json:"input_digest,omitempty"`
+	// Input_json is the input as it was checked. Rules look at it again, where it is
+	// the one that the approval shows but for masked credentials.
+	InputJson     *string `protobuf:"bytes,6,opt,name=input_json,json=inputJson,proto3,oneof" json:"input_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -648,6 +651,13 @@ func (x *RedeemRequest) GetSpecDigest() string {
 func (x *RedeemRequest) GetInputDigest() string {
 	if x != nil {
 		return x.InputDigest
+	}
+	return ""
+}
+
+func (x *RedeemRequest) GetInputJson() string {
+	if x != nil && x.InputJson != nil {
+		return *x.InputJson
 	}
 	return ""
 }
@@ -854,7 +864,7 @@ const file_weir_gate_v1_gate_service_proto_rawDesc = "" +
 	"\x10\xe8\a\"\x05r\x03\x18\xc8\x01R\n" +
 	"operations\"/\n" +
 	"\x13MatchGrantsResponse\x12\x18\n" +
-	"\agranted\x18\x01 \x03(\tR\agranted\"\xeb\x02\n" +
+	"\agranted\x18\x01 \x03(\tR\agranted\"\xa9\x03\n" +
 	"\rRedeemRequest\x12I\n" +
 	"\vapproval_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\n" +
 	"approvalId\x12G\n" +
@@ -863,7 +873,10 @@ const file_weir_gate_v1_gate_service_proto_rawDesc = "" +
 	"\toperation\x18\x03 \x01(\tB6\xbaH3r1\x18\xc8\x012,^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)+$R\toperation\x126\n" +
 	"\vspec_digest\x18\x04 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\n" +
 	"specDigest\x128\n" +
-	"\finput_digest\x18\x05 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\vinputDigest\"\xc9\x01\n" +
+	"\finput_digest\x18\x05 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\vinputDigest\x12-\n" +
+	"\n" +
+	"input_json\x18\x06 \x01(\tB\t\xbaH\x06r\x04(\x80\x80 H\x00R\tinputJson\x88\x01\x01B\r\n" +
+	"\v_input_json\"\xc9\x01\n" +
 	"\x0eRedeemResponse\x12;\n" +
 	"\vredeem_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"redeemTime\x121\n" +
@@ -953,6 +966,7 @@ func file_weir_gate_v1_gate_service_proto_init() {
 		(*CheckResult_Answer)(nil),
 		(*CheckResult_Failure)(nil),
 	}
+	file_weir_gate_v1_gate_service_proto_msgTypes[8].OneofWrappers = []any{}
 	file_weir_gate_v1_gate_service_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

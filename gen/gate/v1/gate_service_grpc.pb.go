@@ -57,7 +57,7 @@ type GateServiceClient interface {
 	// Errors: APPROVAL_NOT_FOUND, APPROVAL_PENDING, APPROVAL_DENIED,
 	// APPROVAL_EXPIRED, APPROVAL_CANCELLED, APPROVAL_SUPERSEDED,
 	// APPROVAL_REDEEMED (by another request), DIGEST_MISMATCH, NOT_GRANTED,
-	// POLICY_DENIED.
+	// POLICY_DENIED; POLICY_UNREADABLE as in Check.
 	Redeem(ctx context.Context, in *RedeemRequest, opts ...grpc.CallOption) (*RedeemResponse, error)
 	// AnnounceOperations tells which operations exist, so that a pattern that
 	// matches none can be reported when it is saved. It decides nothing. The
@@ -154,7 +154,7 @@ type GateServiceServer interface {
 	// Errors: APPROVAL_NOT_FOUND, APPROVAL_PENDING, APPROVAL_DENIED,
 	// APPROVAL_EXPIRED, APPROVAL_CANCELLED, APPROVAL_SUPERSEDED,
 	// APPROVAL_REDEEMED (by another request), DIGEST_MISMATCH, NOT_GRANTED,
-	// POLICY_DENIED.
+	// POLICY_DENIED; POLICY_UNREADABLE as in Check.
 	Redeem(context.Context, *RedeemRequest) (*RedeemResponse, error)
 	// AnnounceOperations tells which operations exist, so that a pattern that
 	// matches none can be reported when it is saved. It decides nothing. The

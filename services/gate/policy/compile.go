@@ -1,9 +1,12 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	gatev1 "weir/gen/gate/v1"
 	registryv1 "weir/gen/registry/v1"
@@ -49,7 +52,7 @@ type rule struct {
 	verdict gatev1.Verdict
 	when    *predicate
 	terms   Terms
-	budget  Window // none: Limit 0
+	budget  Window // of an ALLOW; below the tenant it may have none, Limit 0
 }
 
 // cell is what stands under one pattern for one effect. Rules without a
@@ -88,6 +91,9 @@ func compileLayer(policies []*gatev1.Policy) (*layer, error) {
 	policies = slices.Clone(policies)
 	slices.SortFunc(policies, func(a, b *gatev1.Policy) int { return strings.Compare(a.GetPolicyId(), b.GetPolicyId()) })
 	for _, p := range policies {
+		if p.GetLayer().Descriptor().Values().ByNumber(p.GetLayer().Number()) == nil || len(p.ProtoReflect().GetUnknown()) > 0 {
+			return nil, fault.New(fault.PolicyUnreadable, "policy %s holds what this version does not know", p.GetPolicyId())
+		}
 		l.confined = l.confined || p.GetConfined()
 		for _, name := range p.GetDelegatedOperations() {
 			l.delegated[name] = true
@@ -104,9 +110,15 @@ func compileLayer(policies []*gatev1.Policy) (*layer, error) {
 }
 
 func (l *layer) add(p *gatev1.Policy, source *gatev1.Rule) error {
+	if err := known(source.ProtoReflect()); err != nil {
+		return err
+	}
 	r := &rule{
 		ref: p.GetPolicyId() + "/" + source.GetRuleId(), source: source, policy: p,
 		verdict: source.GetVerdict(), terms: TermsFrom(source.GetTerms()), budget: windowFrom(source.GetBudget()),
+	}
+	if r.verdict == gatev1.Verdict_VERDICT_ALLOW && r.budget.Limit == 0 && p.GetLayer() == gatev1.Layer_LAYER_TENANT {
+		r.budget = l.budgets.PerOperation
 	}
 	if source.GetWhen() != "" {
 		var err error
@@ -130,6 +142,34 @@ func (l *layer) add(p *gatev1.Policy, source *gatev1.Rule) error {
 		}
 	}
 	return nil
+}
+
+// known says that a message holds nothing this version does not know. A rule of a
+// newer gate that was half understood would be another rule.
+func known(m protoreflect.Message) error {
+	if len(m.GetUnknown()) > 0 {
+		return errors.New("it holds a field that this version does not know")
+	}
+	var err error
+	check := func(f protoreflect.FieldDescriptor, v protoreflect.Value) {
+		switch {
+		case f.Enum() != nil && f.Enum().Values().ByNumber(v.Enum()) == nil:
+			err = fmt.Errorf("%s %d is not known to this version", f.Name(), v.Enum())
+		case f.Message() != nil && err == nil:
+			err = known(v.Message())
+		}
+	}
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if !f.IsList() {
+			check(f, v)
+			return err == nil
+		}
+		for i := range v.List().Len() {
+			check(f, v.List().Get(i))
+		}
+		return err == nil
+	})
+	return err
 }
 
 // unlessUnsafe is the rule as it counts by one of its patterns: an allow on

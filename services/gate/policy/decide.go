@@ -2,6 +2,7 @@ package policy
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	gatev1 "weir/gen/gate/v1"
@@ -10,7 +11,7 @@ import (
 // Question is one check, with the caller as its credential says.
 type Question struct {
 	Subject    string
-	Agent      bool // the subject is an agent
+	Agent      bool // by an agent, as ByAgent says
 	Session    string
 	Confined   bool
 	OnBehalfOf []string // the nearest first
@@ -21,6 +22,15 @@ type Question struct {
 	Target       string // conversation that the operation acts on, if any
 	Input        Input
 	Now          time.Time
+
+	spent uint64 // on predicates
+}
+
+// ByAgent says whether an agent is behind a caller: the subject itself, or one on
+// whose behalf it acts.
+func ByAgent(subject string, onBehalfOf []string) bool {
+	agent := func(s string) bool { return strings.HasPrefix(s, "agent:") }
+	return agent(subject) || slices.ContainsFunc(onBehalfOf, agent)
 }
 
 // The reasons of answers.
@@ -32,6 +42,8 @@ const (
 	ReasonRule        = "RULE"
 	ReasonReadAllowed = "READ_ALLOWED"
 	ReasonWriteAsks   = "WRITE_ASKS"
+	// Of several rules that ask, no people could meet all together.
+	ReasonUnsatisfiable = "TERMS_UNSATISFIABLE"
 )
 
 // Answer is the verdict on a question. An ASK is one before trusts are looked at,
@@ -43,7 +55,8 @@ type Answer struct {
 	// Asked are all rules that ask, with their merged terms.
 	Asked []Asking
 	Terms Terms
-	// Budget is that of the rule that allowed a write, Limit 0 for none.
+	// Budget is what rules that allow a write let it run within; Limit 0 where no
+	// rule allowed it.
 	Budget   Window
 	Revision uint64
 }
@@ -58,7 +71,7 @@ func (b *Book) Decide(q *Question) Answer {
 	// What no configuration lifts.
 	case q.Agent && q.Effect == Admin:
 		return b.deny(ReasonAgentAdmin, "")
-	case q.Agent && q.Target != "" && q.Target == q.Conversation:
+	case q.Agent && q.Target != "" && (q.Target == q.Conversation || q.Target == q.Session):
 		return b.deny(ReasonSelfTarget, "")
 	// A capability is a grant; without one nothing else counts.
 	case !b.Granted(q.Subject, q.Operation):
@@ -69,7 +82,9 @@ func (b *Book) Decide(q *Question) Answer {
 
 	var o opinions
 	o.hear(b.tenant, q, allowCounts)
-	// Below the tenant an ALLOW counts only for what the tenant delegated.
+	// Below the tenant an ALLOW counts only for what the tenant delegated, and
+	// within the tenant's budget.
+	o.within = b.tenant.budgets.PerOperation
 	below := allowIgnored
 	if b.tenant.delegated[q.Operation] {
 		below = allowCounts
@@ -110,8 +125,8 @@ type opinions struct {
 	deny  *rule
 	asks  []*rule
 	allow *rule
-	// budget is the rarest of all rules that allow.
-	budget Window
+	// budget is the rarest of all rules that allow, within the one that is set above.
+	budget, within Window
 }
 
 // hear adds the opinion of one layer: DENY beats ASK beats ALLOW in it.
@@ -146,7 +161,7 @@ func (o *opinions) hearAllows(found *hits[place], q *Question) {
 		if o.allow == nil {
 			o.allow = r
 		}
-		o.budget = o.budget.rarest(budget)
+		o.budget = o.budget.rarest(budget).rarest(o.within)
 	}
 	for i := range found.n {
 		if c := &found.at(i).cells[q.Effect]; c.allow != nil {
@@ -228,6 +243,9 @@ func (b *Book) ask(asks []*rule) Answer {
 		if i > 0 {
 			out.Terms = out.Terms.merge(r.terms)
 		}
+	}
+	if !out.Terms.satisfiable() {
+		return b.deny(ReasonUnsatisfiable, out.Rule)
 	}
 	return out
 }

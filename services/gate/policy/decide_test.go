@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,11 +31,16 @@ func TestTheRarestBudgetOfAllThatAllowHolds(t *testing.T) {
 		policies []*gatev1.Policy
 		want     Window
 	}{
-		"none says":           {[]*gatev1.Policy{allowing("a", tenant, "", nil, "")}, Window{}},
-		"the second is rarer": {[]*gatev1.Policy{allowing("a", tenant, "", a(1000, time.Minute), ""), allowing("b", tenant, "", a(1, time.Minute), "")}, Window{1, time.Minute}},
-		"only one says":       {[]*gatev1.Policy{allowing("a", tenant, "", nil, ""), allowing("b", tenant, "", a(5, time.Hour), "")}, Window{5, time.Hour}},
-		"a predicate holds":   {[]*gatev1.Policy{allowing("a", tenant, "", a(9, time.Minute), ""), allowing("b", tenant, "", a(2, time.Minute), "true")}, Window{2, time.Minute}},
-		"a predicate fails":   {[]*gatev1.Policy{allowing("a", tenant, "", a(9, time.Minute), ""), allowing("b", tenant, "", a(2, time.Minute), "false")}, Window{9, time.Minute}},
+		"none says":                   {[]*gatev1.Policy{allowing("a", tenant, "", nil, "")}, DefaultBudgets.PerOperation},
+		"the second is rarer":         {[]*gatev1.Policy{allowing("a", tenant, "", a(1000, time.Minute), ""), allowing("b", tenant, "", a(1, time.Minute), "")}, Window{1, time.Minute}},
+		"only one says":               {[]*gatev1.Policy{allowing("a", tenant, "", nil, ""), allowing("b", tenant, "", a(5, time.Hour), "")}, Window{5, time.Hour}},
+		"a predicate holds":           {[]*gatev1.Policy{allowing("a", tenant, "", a(9, time.Minute), ""), allowing("b", tenant, "", a(2, time.Minute), "true")}, Window{2, time.Minute}},
+		"a predicate fails":           {[]*gatev1.Policy{allowing("a", tenant, "", a(9, time.Minute), ""), allowing("b", tenant, "", a(2, time.Minute), "false")}, Window{9, time.Minute}},
+		"one without is the tenant's": {[]*gatev1.Policy{allowing("a", tenant, "", nil, ""), allowing("b", tenant, "", a(100_000, time.Second), "")}, DefaultBudgets.PerOperation},
+		"a rule's own may be larger":  {[]*gatev1.Policy{allowing("b", tenant, "", a(100_000, time.Second), "")}, Window{100_000, time.Second}},
+		"but not below the tenant": {[]*gatev1.Policy{
+			{PolicyId: "d", Layer: tenant, DelegatedOperations: []string{"x/y"}}, allowing("b", agent, "agent:a", a(100_000, time.Second), ""),
+		}, DefaultBudgets.PerOperation},
 		"a lower layer's": {[]*gatev1.Policy{
 			{PolicyId: "d", Layer: tenant, DelegatedOperations: []string{"x/y"}},
 			allowing("a", tenant, "", a(9, time.Minute), ""), allowing("b", agent, "agent:a", a(2, time.Minute), ""),
@@ -77,5 +84,78 @@ func TestAnUnsafeAllowOnTimeoutDenies(t *testing.T) {
 		if got := book.Decide(&Question{Subject: "agent:a", Agent: true, Operation: "x/y"}); got.Terms.OnTimeout != tc.want {
 			t.Errorf("%s: %v on %s, want %s", name, got.Verdict, got.Terms.OnTimeout, tc.want)
 		}
+	}
+}
+
+// Terms of several rules come together, also where nobody could meet them.
+func TestTermsThatNobodyCouldMeetTogetherDeny(t *testing.T) {
+	asking := func(id string, approvers ...*gatev1.Approver) *gatev1.Policy {
+		return &gatev1.Policy{PolicyId: id, Layer: gatev1.Layer_LAYER_TENANT, Rules: []*gatev1.Rule{{
+			RuleId: "r", Verdict: gatev1.Verdict_VERDICT_ASK, Operations: []string{"x/y"}, Terms: &gatev1.Terms{Approvers: approvers},
+		}}}
+	}
+	finance, security := "approval.decide.finance", "approval.decide.security"
+	carol := []string{"human:carol"}
+	for name, tc := range map[string]struct {
+		policies []*gatev1.Policy
+		verdict  gatev1.Verdict
+		people   int
+	}{
+		"two groups":                     {[]*gatev1.Policy{asking("a", &gatev1.Approver{Scope: finance}), asking("b", &gatev1.Approver{Scope: security})}, gatev1.Verdict_VERDICT_ASK, 2},
+		"the same group of two rules":    {[]*gatev1.Policy{asking("a", &gatev1.Approver{Scope: finance}), asking("b", &gatev1.Approver{Scope: finance, Count: 2})}, gatev1.Verdict_VERDICT_ASK, 2},
+		"the same group twice in a rule": {[]*gatev1.Policy{asking("a", &gatev1.Approver{Scope: finance}, &gatev1.Approver{Scope: finance})}, gatev1.Verdict_VERDICT_ASK, 2},
+		"one person for two":             {[]*gatev1.Policy{asking("a", &gatev1.Approver{Scope: finance, People: carol}), asking("b", &gatev1.Approver{Scope: security, People: carol})}, gatev1.Verdict_VERDICT_DENY, 0},
+		"more than an approval takes": {[]*gatev1.Policy{
+			asking("a", &gatev1.Approver{Scope: finance, Count: 10}), asking("b", &gatev1.Approver{Scope: security, Count: 10}), asking("c", &gatev1.Approver{Scope: ScopeDecide, Count: 1}),
+		}, gatev1.Verdict_VERDICT_DENY, 0},
+	} {
+		book, err := NewBook(1, tc.policies, []*gatev1.Grant{{GrantId: "g", Subject: "agent:a", Operations: []string{"x/y"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := book.Decide(&Question{Subject: "agent:a", Agent: true, Operation: "x/y"})
+		if got.Verdict != tc.verdict || got.Verdict == gatev1.Verdict_VERDICT_ASK && People(got.Terms.Required()) != tc.people {
+			t.Errorf("%s: %v %s of %v", name, got.Verdict, got.Reason, got.Terms)
+		}
+	}
+}
+
+// A rule of a newer version that is understood by half is another rule.
+func TestWhatThisVersionDoesNotKnowIsNotCompiled(t *testing.T) {
+	for name, change := range map[string]func(*gatev1.Policy){
+		"a verdict": func(p *gatev1.Policy) { p.Rules[0].Verdict = 9 },
+		"an effect": func(p *gatev1.Policy) { p.Rules[0].Effects = append(p.Rules[0].Effects, 9) },
+		"a timeout": func(p *gatev1.Policy) { p.Rules[0].Terms = &gatev1.Terms{OnTimeout: 9} },
+		"a layer":   func(p *gatev1.Policy) { p.Layer = 9 },
+		"a field":   func(p *gatev1.Policy) { p.Rules[0].ProtoReflect().SetUnknown([]byte{0xf8, 0x07, 0x01}) },
+	} {
+		p := allowing("p", gatev1.Layer_LAYER_TENANT, "", nil, "")
+		change(p)
+		if _, err := NewBook(1, []*gatev1.Policy{p}, nil); err == nil {
+			t.Errorf("%s that is not known compiles", name)
+		}
+	}
+}
+
+// Who asks chooses the input that makes rules dear, so all of them share a bound.
+func TestManyDearPredicatesEndInTimeAndCountAgainstTheCaller(t *testing.T) {
+	p := &gatev1.Policy{PolicyId: "p", Layer: gatev1.Layer_LAYER_TENANT}
+	for i := range 1000 {
+		p.Rules = append(p.Rules, &gatev1.Rule{
+			RuleId: fmt.Sprint(i), Verdict: gatev1.Verdict_VERDICT_DENY, Operations: []string{"x/y"}, When: fmt.Sprintf("input.l.exists(x, x == %d)", -1-i),
+		})
+	}
+	book, err := NewBook(1, []*gatev1.Policy{p}, []*gatev1.Grant{{GrantId: "g", Subject: "agent:a", Operations: []string{"x/y"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	input := `{"l":[` + strings.Repeat("1,", 899) + `1]}`
+	began := time.Now()
+	got := book.Decide(&Question{Subject: "agent:a", Operation: "x/y", Effect: Read, Input: NewInput(&input)})
+	if got.Verdict != gatev1.Verdict_VERDICT_DENY {
+		t.Errorf("it is %v", got.Verdict)
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("it took %v", took)
 	}
 }

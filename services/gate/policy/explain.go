@@ -10,7 +10,7 @@ import (
 func QuestionFrom(run *gatev1.DryRun) *Question {
 	caller := run.GetCaller()
 	return &Question{
-		Subject: caller.GetSubject(), Agent: strings.HasPrefix(caller.GetSubject(), "agent:"),
+		Subject: caller.GetSubject(), Agent: ByAgent(caller.GetSubject(), caller.GetOnBehalfOf()),
 		Session: caller.GetSession(), Confined: caller.GetConfined(), OnBehalfOf: caller.GetOnBehalfOf(),
 		Operation: run.GetOperation(), Effect: EffectFrom(run.GetEffect()),
 		Conversation: run.GetConversationId(), Target: run.GetTargetConversationId(),

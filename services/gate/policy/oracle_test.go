@@ -68,10 +68,12 @@ type said struct {
 
 func (o oracle) decide(q *Question) said {
 	deny := func(reason string) said { return said{verdict: gatev1.Verdict_VERDICT_DENY, reason: reason} }
-	if strings.HasPrefix(q.Subject, "agent:") && q.Effect == Admin {
+	agent := strings.HasPrefix(strings.Join(append([]string{q.Subject}, q.OnBehalfOf...), " "), "agent:") ||
+		strings.Contains(strings.Join(q.OnBehalfOf, " "), "agent:")
+	if agent && q.Effect == Admin {
 		return deny("AGENT_ADMIN")
 	}
-	if strings.HasPrefix(q.Subject, "agent:") && q.Target != "" && q.Target == q.Conversation {
+	if agent && q.Target != "" && (q.Target == q.Conversation || q.Target == q.Session) {
 		return deny("SELF_TARGET")
 	}
 	granted := false
@@ -182,7 +184,7 @@ var (
 	someNames    = []string{"a/a", "a/b", "b/a", "a/b/c", "ab/a", "b/b/b"}
 	somePatterns = append([]string{"a/*", "a/**", "*/a", "*b/*", "a*/a", "*/*/*", "b/**"}, someNames...)
 	someSubjects = []string{"agent:a", "agent:b", "human:h", "service:s"}
-	someSessions = []string{"", "s1", "s2"}
+	someSessions = []string{"", "s1", "c2"}
 	someVerdicts = []gatev1.Verdict{gatev1.Verdict_VERDICT_ALLOW, gatev1.Verdict_VERDICT_ALLOW, gatev1.Verdict_VERDICT_ALLOW, gatev1.Verdict_VERDICT_ASK, gatev1.Verdict_VERDICT_DENY}
 	someEffects  = []Effect{Write, Write, Write, Read, Read, Admin}
 	someInputs   = []string{"", "null", "{}", `{"n": 3}`, `{"n": 7}`, `{"n": "7"}`, `[1]`}
@@ -257,7 +259,7 @@ func drawQuestion(t *rapid.T) *Question {
 		Target:       rapid.SampledFrom([]string{"", "", "", "", "c1", "c2"}).Draw(t, "target"),
 		Now:          time.Unix(0, 0),
 	}
-	q.Agent = strings.HasPrefix(q.Subject, "agent:")
+	q.Agent = ByAgent(q.Subject, q.OnBehalfOf)
 	if text := rapid.SampledFrom(someInputs).Draw(t, "input"); text != "" {
 		q.Input = NewInput(&text)
 		q.Input.get() // the oracle looks at the value itself

@@ -34,7 +34,10 @@ var predicateEnv = sync.OnceValues(func() (*cel.Env, error) {
 })
 
 // predicate is a compiled CEL expression.
-type predicate struct{ program cel.Program }
+type predicate struct {
+	program cel.Program
+	loops   bool
+}
 
 func compilePredicate(text string) (*predicate, error) {
 	env, ast, err := checked(text)
@@ -45,7 +48,7 @@ func compilePredicate(text string) (*predicate, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &predicate{program}, nil
+	return &predicate{program: program, loops: comprehensions(ast) > 0}, nil
 }
 
 func checked(text string) (*cel.Env, *cel.Ast, error) {
@@ -97,8 +100,22 @@ func NeverTrue(text string) bool {
 
 // eval gives what the predicate says of a question. Whatever it can't say is an
 // error: also a value that is no bool, and an evaluation that costs too much.
+//
+// All predicates of one question share a bound, since who asks chooses the input
+// that makes them dear. What comes after it is used up can't be said.
 func (p *predicate) eval(q *Question) (bool, error) {
-	value, _, err := p.program.Eval((*activation)(q))
+	if q.spent > questionCost {
+		return false, fmt.Errorf("the predicates that match cost more than %d together", questionCost)
+	}
+	value, details, err := p.program.Eval((*activation)(q))
+	switch {
+	case !p.loops:
+		q.spent += plainCost
+	case details != nil && details.ActualCost() != nil:
+		q.spent += *details.ActualCost()
+	default:
+		q.spent += predicateCost
+	}
 	if err != nil {
 		return false, err
 	}

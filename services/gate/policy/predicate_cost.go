@@ -24,6 +24,10 @@ const (
 	// predicateCost bounds one evaluation, in CEL's units of about one elementary
 	// step each: some milliseconds at the most.
 	predicateCost = 10_000
+	// questionCost bounds all evaluations of one question together, some tenths of a
+	// second, and plainCost is what one without a loop counts there.
+	questionCost = 250_000
+	plainCost    = 20
 	// maxStates bounds a regular expression, so that a match is at most so many
 	// steps for each byte of the text.
 	maxStates = 200

@@ -112,6 +112,32 @@ func (t Terms) Missing(voters []Voter) []Approver {
 	return missing
 }
 
+// satisfiable says whether there could be people for all requirements. Only those
+// that name people, or are too many, can make it impossible.
+func (t Terms) satisfiable() bool {
+	required := t.Required()
+	if People(required) > MaxApprovers {
+		return false
+	}
+	var scopes, names []string
+	for _, a := range required {
+		scopes = append(scopes, a.Scope)
+		names = append(names, a.People...)
+	}
+	if len(names) == 0 {
+		return true
+	}
+	var voters []Voter
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		voters = append(voters, Voter{Subject: name, Scopes: scopes})
+	}
+	for range People(required) { // anybody else
+		voters = append(voters, Voter{Scopes: scopes})
+	}
+	return len(t.Missing(voters)) == 0
+}
+
 // People is how many people requirements need in all.
 func People(requirements []Approver) int {
 	n := 0
@@ -175,11 +201,16 @@ func (t Terms) Key() string {
 // TermsFrom reads terms; nil are those without any demand.
 func TermsFrom(p *gatev1.Terms) Terms {
 	t := Terms{TTL: p.GetTtl().AsDuration(), OnTimeout: timeoutFromProto[p.GetOnTimeout()], NoteRequired: p.GetNoteRequired()}
-	for _, a := range p.GetApprovers() {
-		people := slices.Sorted(slices.Values(a.GetPeople()))
-		t.Approvers = append(t.Approvers, Approver{Scope: a.GetScope(), Count: max(1, int(a.GetCount())), People: people})
+	for _, p := range p.GetApprovers() {
+		a := Approver{Scope: p.GetScope(), Count: max(1, int(p.GetCount())), People: slices.Sorted(slices.Values(p.GetPeople()))}
+		// Each requirement of one rule is met by other people, also where two are alike.
+		if i := slices.IndexFunc(t.Approvers, func(b Approver) bool { return a.key() == b.key() }); i >= 0 {
+			t.Approvers[i].Count += a.Count
+		} else {
+			t.Approvers = append(t.Approvers, a)
+		}
 	}
-	// Merging with nothing brings equal requirements together and into order.
+	// Merging with nothing brings requirements into order.
 	return Terms{OnTimeout: TimeoutAllow}.merge(t)
 }
 
@@ -223,7 +254,7 @@ type Window struct {
 // rates, the one of the smaller limit, which lets less through at once.
 func (w Window) rarer(o Window) bool {
 	// Limits are at most 100,000 and periods a day, so this cannot overflow.
-	a, b := int64(w.Limit)*int64(o.Period/time.Second), int64(o.Limit)*int64(w.Period/time.Second)
+	a, b := int64(w.Limit)*o.Period.Milliseconds(), int64(o.Limit)*w.Period.Milliseconds()
 	return cmp.Or(cmp.Compare(a, b), cmp.Compare(w.Limit, o.Limit)) < 0
 }
 
