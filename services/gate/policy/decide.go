@@ -67,6 +67,7 @@ type Asking struct{ Rule, Why string }
 // Decide answers in a fixed order; the first that denies ends it. It is a pure
 // function of the Book and the question.
 func (b *Book) Decide(q *Question) Answer {
+	q.spent = 0 // a question may be asked again
 	switch {
 	// What no configuration lifts.
 	case q.Agent && q.Effect == Admin:

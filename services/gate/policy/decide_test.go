@@ -159,3 +159,18 @@ func TestManyDearPredicatesEndInTimeAndCountAgainstTheCaller(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 }
+
+// The same question has the same answer however often it is asked.
+func TestAQuestionCanBeAskedAgain(t *testing.T) {
+	book, err := NewBook(1, []*gatev1.Policy{allowing("p", gatev1.Layer_LAYER_TENANT, "", nil, "subject == 'agent:a'")},
+		[]*gatev1.Grant{{GrantId: "g", Subject: "agent:a", Operations: []string{"x/y"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := &Question{Subject: "agent:a", Agent: true, Operation: "x/y"}
+	for i := range 2 * questionCost / plainCost {
+		if got := book.Decide(q); got.Verdict != gatev1.Verdict_VERDICT_ALLOW {
+			t.Fatalf("the %dth time it is %v %s", i, got.Verdict, got.Reason)
+		}
+	}
+}
