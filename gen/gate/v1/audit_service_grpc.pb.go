@@ -36,7 +36,8 @@ const (
 // Each replica builds the tree from the journal; until it has, every method
 // is INDEX_REBUILDING.
 type AuditServiceClient interface {
-	// ListRecords gives the tenant's records, oldest first.
+	// ListRecords gives the tenant's records, oldest first. The last page has all
+	// that was recorded before the call.
 	ListRecords(ctx context.Context, in *ListRecordsRequest, opts ...grpc.CallOption) (*ListRecordsResponse, error)
 	// GetCheckpoint gives a signed checkpoint that covers everything that was
 	// recorded before the call.
@@ -107,7 +108,8 @@ func (c *auditServiceClient) ProveConsistency(ctx context.Context, in *ProveCons
 // Each replica builds the tree from the journal; until it has, every method
 // is INDEX_REBUILDING.
 type AuditServiceServer interface {
-	// ListRecords gives the tenant's records, oldest first.
+	// ListRecords gives the tenant's records, oldest first. The last page has all
+	// that was recorded before the call.
 	ListRecords(context.Context, *ListRecordsRequest) (*ListRecordsResponse, error)
 	// GetCheckpoint gives a signed checkpoint that covers everything that was
 	// recorded before the call.

@@ -64,6 +64,12 @@ func (s *Server) ListRecords(ctx context.Context, r *gatev1.ListRecordsRequest) 
 		return nil, err
 	}
 	records, size, err := s.records(ctx, tenant, int64(r.GetFirstIndex()), limit)
+	if err == nil && len(records) < limit {
+		// The last page has all that was recorded before the call.
+		if err = s.log.Cover(ctx); err == nil {
+			records, size, err = s.records(ctx, tenant, int64(r.GetFirstIndex()), limit)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
