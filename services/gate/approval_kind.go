@@ -8,6 +8,7 @@ import (
 	gatev1 "weir/gen/gate/v1"
 	"weir/internal/aggregate"
 	"weir/internal/hot"
+	"weir/internal/visible"
 	"weir/services/gate/policy"
 )
 
@@ -122,13 +123,13 @@ func shown(text *string) *string {
 	if text == nil {
 		return nil
 	}
-	s := visible(*text)
+	s := visible.Text(*text)
 	return &s
 }
 
 func (v vote) proto() *gatev1.Vote {
 	out := &gatev1.Vote{
-		Decider: v.Decider, Decision: gatev1.Decision_DECISION_DENY, Note: visible(v.Note),
+		Decider: v.Decider, Decision: gatev1.Decision_DECISION_DENY, Note: visible.Text(v.Note),
 		CreateTime: timestamppb.New(v.At), Remember: v.Remember.proto(),
 	}
 	if v.Approve {

@@ -12,6 +12,7 @@ import (
 	gatev1 "weir/gen/gate/v1"
 	"weir/internal/aggregate"
 	"weir/internal/fault"
+	"weir/internal/visible"
 	"weir/services/gate/policy"
 )
 
@@ -306,7 +307,7 @@ func TestWhatCouldMisleadAReaderIsShownAsEscapes(t *testing.T) {
 		"a\u3164b\u115fb":          `a\u3164b\u115fb`, // Hangul fillers
 		"a\u034fb\u2800b":          `a\u034fb\u2800b`,
 	} {
-		if got := visible(text); got != shown {
+		if got := visible.Text(text); got != shown {
 			t.Errorf("%q is shown as %q, want %q", text, got, shown)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	gatev1 "weir/gen/gate/v1"
+	"weir/internal/visible"
 	"weir/services/gate/policy"
 )
 
@@ -15,7 +16,7 @@ type flag struct {
 	Detail string `json:",omitempty"` // where, never a value
 }
 
-func (f flag) proto() *gatev1.Flag { return &gatev1.Flag{Kind: f.Kind, Detail: visible(f.Detail)} }
+func (f flag) proto() *gatev1.Flag { return &gatev1.Flag{Kind: f.Kind, Detail: visible.Text(f.Detail)} }
 
 func flagFrom(p *gatev1.Flag) flag { return flag{Kind: p.GetKind(), Detail: p.GetDetail()} }
 

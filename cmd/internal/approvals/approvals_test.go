@@ -23,6 +23,7 @@ import (
 	gatev1 "weir/gen/gate/v1"
 	registryv1 "weir/gen/registry/v1"
 	"weir/internal/fault"
+	"weir/internal/visible"
 )
 
 var update = flag.Bool("update", false, "write what is shown to testdata")
@@ -57,7 +58,7 @@ func TestAnApprovalAsItIsShown(t *testing.T) {
 	var out strings.Builder
 	Show(&console.Terminal{Out: &out, Width: 100, Height: 60}, evil(), now, false)
 	for _, r := range out.String() {
-		if r != '\n' && console.Visible(string(r)) != string(r) {
+		if r != '\n' && visible.Text(string(r)) != string(r) {
 			t.Errorf("%U reaches the terminal", r)
 		}
 	}

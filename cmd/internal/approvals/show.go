@@ -17,6 +17,7 @@ import (
 	"weir/cmd/internal/console"
 	"weir/cmd/internal/policies"
 	gatev1 "weir/gen/gate/v1"
+	"weir/internal/visible"
 )
 
 // least is how many lines of an input are shown, however small the screen is.
@@ -169,7 +170,7 @@ func pretty(text *string) string {
 		return ""
 	}
 	// Escaped first: what does not belong into a JSON string would make it no JSON.
-	visible := console.VisibleLines(*text)
+	visible := visible.Lines(*text)
 	var b bytes.Buffer
 	if err := json.Indent(&b, []byte(visible), "", "  "); err != nil {
 		return visible
@@ -177,7 +178,7 @@ func pretty(text *string) string {
 	return b.String()
 }
 
-func safe(text string) string { return console.Visible(text) }
+func safe(text string) string { return visible.Text(text) }
 
 func stateText(t *console.Terminal, s gatev1.ApprovalState) string {
 	text := strings.TrimPrefix(s.String(), "APPROVAL_STATE_")

@@ -16,6 +16,7 @@ import (
 
 	"weir/cmd/internal/console"
 	gatev1 "weir/gen/gate/v1"
+	"weir/internal/visible"
 	"weir/services/gate/audit"
 )
 
@@ -32,7 +33,7 @@ func Checkpoint(ctx context.Context, t *console.Terminal, gate gatev1.AuditServi
 		if _, err := audit.OpenCheckpoint(answer.GetCheckpoint(), answer.GetVerifierKey()); err != nil {
 			return fmt.Errorf("the gate's answer: %w", err)
 		}
-		if console.VisibleLines(answer.GetCheckpoint()) != answer.GetCheckpoint() {
+		if visible.Lines(answer.GetCheckpoint()) != answer.GetCheckpoint() {
 			return errors.New("the gate's answer holds characters that no checkpoint has; --out FILE keeps it as it is")
 		}
 		t.Printf("%s", answer.GetCheckpoint())
@@ -90,7 +91,7 @@ func Verify(ctx context.Context, t *console.Terminal, gate gatev1.AuditServiceCl
 		if r.Now.Tenant != "" {
 			t.Printf("now:      %s\n", describe(r.Now))
 		}
-		t.Printf("%s %s\n", t.Alarm("NOT VERIFIED:"), console.Visible(err.Error()))
+		t.Printf("%s %s\n", t.Alarm("NOT VERIFIED:"), visible.Text(err.Error()))
 		return console.Failed
 	}
 	t.Printf("kept:     %s\n", describe(r.Kept))
@@ -105,7 +106,7 @@ func Verify(ctx context.Context, t *console.Terminal, gate gatev1.AuditServiceCl
 }
 
 func describe(c audit.Checkpoint) string {
-	return fmt.Sprintf("%s, %d records, root %s", console.Visible(c.Origin()), c.Size, c.Root)
+	return fmt.Sprintf("%s, %d records, root %s", visible.Text(c.Origin()), c.Size, c.Root)
 }
 
 // List shows the records from an index on, one a line.
@@ -136,7 +137,7 @@ func line(t *console.Terminal, r *gatev1.Record) string {
 		or(strings.TrimPrefix(r.GetType(), "weir.gate.v1.")), about(r), verdict,
 	}
 	if r.GetReason() != "" {
-		parts = append(parts, t.Dim(console.Visible(r.GetReason())))
+		parts = append(parts, t.Dim(visible.Text(r.GetReason())))
 	}
 	return strings.Join(parts, "  ")
 }
@@ -144,10 +145,10 @@ func line(t *console.Terminal, r *gatev1.Record) string {
 // about is the operation, or else what the event lies on: kind and id.
 func about(r *gatev1.Record) string {
 	if r.GetOperation() != "" {
-		return console.Visible(r.GetOperation())
+		return visible.Text(r.GetOperation())
 	}
 	if parts := strings.SplitN(r.GetSubject(), ".", 4); len(parts) == 4 {
-		return console.Visible(parts[3])
+		return visible.Text(parts[3])
 	}
 	return or(r.GetSubject())
 }
@@ -156,5 +157,5 @@ func or(text string) string {
 	if text == "" {
 		return "-"
 	}
-	return console.Visible(text)
+	return visible.Text(text)
 }

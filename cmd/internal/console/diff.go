@@ -3,6 +3,8 @@ package console
 import (
 	"slices"
 	"strings"
+
+	"weir/internal/visible"
 )
 
 const (
@@ -87,7 +89,7 @@ func (t *Terminal) Diff(before, after string) {
 	}
 	skipped := false
 	for i, e := range all {
-		line := string(e.kind) + " " + Visible(e.line)
+		line := string(e.kind) + " " + visible.Text(e.line)
 		switch {
 		case e.kind == '-':
 			line = t.Red(line)

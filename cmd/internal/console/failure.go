@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"weir/internal/fault"
+	"weir/internal/visible"
 )
 
 // Exit ends the program with its code. Whoever returns it has said why already, so main
@@ -38,9 +39,9 @@ func Explain(err error) error {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s", Visible(string(f.Reason())), VisibleLines(f.Message()))
+	fmt.Fprintf(&b, "%s: %s", visible.Text(string(f.Reason())), visible.Lines(f.Message()))
 	for _, v := range f.Violations() {
-		fmt.Fprintf(&b, "\n  %s: %s", Visible(v.Field), Visible(v.Description))
+		fmt.Fprintf(&b, "\n  %s: %s", visible.Text(v.Field), visible.Text(v.Description))
 	}
 	if hint := hints[f.Kind()]; hint != "" {
 		b.WriteString("\n  " + hint)

@@ -10,6 +10,7 @@ import (
 	"weir/cmd/internal/console"
 	gatev1 "weir/gen/gate/v1"
 	"weir/internal/fault"
+	"weir/internal/visible"
 )
 
 // Pending is the exit of an Apply that only planned, and has something to do.
@@ -153,7 +154,7 @@ func (s step) take(ctx context.Context, t *console.Terminal, client gatev1.Polic
 		}
 		revisions[at] = answer.GetGrant().GetRevision()
 		for _, pattern := range answer.GetUnmatchedOperations() {
-			t.Printf("%s grant %s: no operation matches %s now\n", t.Yellow("warning:"), s.grant.GetGrantId(), console.Visible(pattern))
+			t.Printf("%s grant %s: no operation matches %s now\n", t.Yellow("warning:"), s.grant.GetGrantId(), visible.Text(pattern))
 		}
 	default:
 		at := key(false, s.deletedGrant.GetGrantId())

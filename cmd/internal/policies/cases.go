@@ -7,6 +7,7 @@ import (
 
 	"weir/cmd/internal/console"
 	gatev1 "weir/gen/gate/v1"
+	"weir/internal/visible"
 	"weir/services/gate/policy"
 )
 
@@ -26,12 +27,12 @@ func Test(t *console.Terminal, files *Files, verbose bool) error {
 		want := files.Cases[i]
 		if result.GetPassed() {
 			if verbose {
-				t.Printf("%s %s\n", t.Green("--- PASS:"), console.Visible(result.GetName()))
+				t.Printf("%s %s\n", t.Green("--- PASS:"), visible.Text(result.GetName()))
 			}
 			continue
 		}
 		failed++
-		t.Printf("%s %s\n    got  %s\n    want %s\n", t.Red("--- FAIL:"), console.Visible(result.GetName()),
+		t.Printf("%s %s\n    got  %s\n    want %s\n", t.Red("--- FAIL:"), visible.Text(result.GetName()),
 			outcome(result.GetVerdict(), result.GetReason(), result.GetRule()), outcome(want.GetVerdict(), want.GetReason(), want.GetRule()))
 	}
 	took := time.Since(begun).Seconds()
@@ -51,5 +52,5 @@ func outcome(verdict gatev1.Verdict, reason, rule string) string {
 	if rule != "" {
 		text += ", rule " + rule
 	}
-	return console.Visible(text)
+	return visible.Text(text)
 }

@@ -6,6 +6,7 @@ import (
 
 	"weir/cmd/internal/console"
 	gatev1 "weir/gen/gate/v1"
+	"weir/internal/visible"
 )
 
 // ShowExplanation shows why a check comes out as it does: the verdict, the grants, every
@@ -16,13 +17,13 @@ func ShowExplanation(t *console.Terminal, e *gatev1.ExplainCheckResponse) {
 	if e.GetRule() != "" {
 		why += " by " + e.GetRule()
 	}
-	t.Printf("%s  %s\n", verdictColour(t, e.GetVerdict(), verdict), console.Visible(why))
+	t.Printf("%s  %s\n", verdictColour(t, e.GetVerdict(), verdict), visible.Text(why))
 	if e.GetPolicyRevision() > 0 {
 		t.Printf("%s\n", t.Dim(fmt.Sprintf("decided by revision %d", e.GetPolicyRevision())))
 	}
 	grants := "none: without one the answer is no"
 	if len(e.GetGrantIds()) > 0 {
-		grants = console.Visible(strings.Join(e.GetGrantIds(), ", "))
+		grants = visible.Text(strings.Join(e.GetGrantIds(), ", "))
 	}
 	t.Printf("\ngrants  %s\n", grants)
 	if len(e.GetMatches()) == 0 {
@@ -36,7 +37,7 @@ func ShowExplanation(t *console.Terminal, e *gatev1.ExplainCheckResponse) {
 	if e.GetVerdict() == gatev1.Verdict_VERDICT_ASK {
 		t.Printf("asked\n")
 		for _, line := range TermLines(e.GetTerms()) {
-			t.Printf("  %s\n", console.Visible(line))
+			t.Printf("  %s\n", visible.Text(line))
 		}
 	}
 }
@@ -49,17 +50,17 @@ func showMatch(t *console.Terminal, m *gatev1.RuleMatch) {
 	}
 	counted := t.Bold("counted")
 	if !m.GetCounted() {
-		counted = t.Dim("had no say: " + console.Visible(m.GetWhyNot()))
+		counted = t.Dim("had no say: " + visible.Text(m.GetWhyNot()))
 	}
-	t.Printf("  %s  %s (%s)  %s\n", verdictColour(t, m.GetVerdict(), fmt.Sprintf("%-5s", says)), console.Visible(ruleName(m.GetPolicyId(), m.GetRuleId())),
-		console.Visible(whose), counted)
+	t.Printf("  %s  %s (%s)  %s\n", verdictColour(t, m.GetVerdict(), fmt.Sprintf("%-5s", says)), visible.Text(ruleName(m.GetPolicyId(), m.GetRuleId())),
+		visible.Text(whose), counted)
 	switch m.GetPredicate() {
 	case gatev1.Predicate_PREDICATE_TRUE:
 		t.Printf("         its predicate holds\n")
 	case gatev1.Predicate_PREDICATE_FALSE:
 		t.Printf("         its predicate does not hold\n")
 	case gatev1.Predicate_PREDICATE_ERROR:
-		t.Printf("         its predicate failed: %s\n", console.Visible(m.GetPredicateError()))
+		t.Printf("         its predicate failed: %s\n", visible.Text(m.GetPredicateError()))
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"regexp"
 	"strconv"
 
-	"weir/cmd/internal/console"
 	gatev1 "weir/gen/gate/v1"
+	"weir/internal/visible"
 	"weir/services/gate/policy"
 )
 
@@ -60,7 +60,7 @@ func Load(paths []string) (*Files, error) {
 	}
 	if len(problems) > 0 {
 		// They repeat keys of the files, whatever those are.
-		return nil, errors.New(console.VisibleLines(errors.Join(problems...).Error()))
+		return nil, errors.New(visible.Lines(errors.Join(problems...).Error()))
 	}
 	return all, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"weir/cmd/internal/console"
 	gatev1 "weir/gen/gate/v1"
+	"weir/internal/visible"
 	"weir/services/gate/policy"
 )
 
@@ -117,7 +118,7 @@ func (p *Plan) Show(t *console.Terminal) {
 		case c.deletes():
 			does = t.Red("delete")
 		}
-		t.Printf("%s %s %s\n", does, kind, t.Bold(console.Visible(c.id)))
+		t.Printf("%s %s %s\n", does, kind, t.Bold(visible.Text(c.id)))
 		t.Diff(before, after)
 		t.Printf("\n")
 	}

@@ -6,6 +6,7 @@ import (
 
 	"weir/cmd/internal/console"
 	gatev1 "weir/gen/gate/v1"
+	"weir/internal/visible"
 	"weir/services/gate/policy"
 )
 
@@ -76,6 +77,6 @@ func Export(ctx context.Context, t *console.Terminal, client gatev1.PolicyServic
 		return err
 	}
 	f := policy.File{Policies: sorted(s.Policies), Grants: sorted(s.Grants)}
-	t.Printf("%s", console.VisibleLines(string(f.YAML())))
+	t.Printf("%s", visible.Lines(string(f.YAML())))
 	return nil
 }

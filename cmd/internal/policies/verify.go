@@ -8,6 +8,7 @@ import (
 	"weir/cmd/internal/console"
 	gatev1 "weir/gen/gate/v1"
 	"weir/internal/fault"
+	"weir/internal/visible"
 	"weir/services/gate/policy"
 )
 
@@ -34,7 +35,7 @@ func Verify(t *console.Terminal, files *Files) error {
 		if err := policy.CheckGrant(g, "grant"); err != nil {
 			for _, v := range fault.From(err).Violations() {
 				errors++
-				t.Printf("%s grant %s: %s: %s\n", t.Red("error:"), g.GetGrantId(), console.Visible(v.Field), console.Visible(v.Description))
+				t.Printf("%s grant %s: %s: %s\n", t.Red("error:"), g.GetGrantId(), visible.Text(v.Field), visible.Text(v.Description))
 			}
 		}
 	}
@@ -51,8 +52,8 @@ func compileErrors(t *console.Terminal, files *Files, p *gatev1.Policy, err erro
 	violations := fault.From(err).Violations()
 	for _, v := range violations {
 		ruleID, field := fieldRule(p, v.Field)
-		t.Printf("%s: %s %s: %s: %s\n", console.Visible(files.Place(p.GetPolicyId(), ruleID)), t.Red("error:"),
-			console.Visible(ruleName(p.GetPolicyId(), ruleID)), console.Visible(field), console.Visible(v.Description))
+		t.Printf("%s: %s %s: %s: %s\n", visible.Text(files.Place(p.GetPolicyId(), ruleID)), t.Red("error:"),
+			visible.Text(ruleName(p.GetPolicyId(), ruleID)), visible.Text(field), visible.Text(v.Description))
 	}
 	return violations
 }
@@ -97,17 +98,17 @@ func showFinding(t *console.Terminal, place string, f *gatev1.Finding) bool {
 	}
 	var about []string
 	if f.GetPattern() != "" {
-		about = append(about, "pattern "+console.Visible(f.GetPattern()))
+		about = append(about, "pattern "+visible.Text(f.GetPattern()))
 	}
 	if f.GetOperation() != "" {
-		about = append(about, "for example "+console.Visible(f.GetOperation()))
+		about = append(about, "for example "+visible.Text(f.GetOperation()))
 	}
 	more := ""
 	if len(about) > 0 {
 		more = " (" + strings.Join(about, ", ") + ")"
 	}
-	t.Printf("%s: %s %s: %s: %s%s\n", console.Visible(place), severity, console.Visible(ruleName(f.GetPolicyId(), f.GetRuleId())),
-		strings.TrimPrefix(f.GetKind().String(), "FINDING_KIND_"), console.Visible(f.GetMessage()), more)
+	t.Printf("%s: %s %s: %s: %s%s\n", visible.Text(place), severity, visible.Text(ruleName(f.GetPolicyId(), f.GetRuleId())),
+		strings.TrimPrefix(f.GetKind().String(), "FINDING_KIND_"), visible.Text(f.GetMessage()), more)
 	return failed
 }
 

@@ -1,4 +1,6 @@
-package console
+// Package visible shows text that somebody else wrote to people who rely on what it
+// looks like.
+package visible
 
 import (
 	"fmt"
@@ -7,14 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// Visible makes one line of a text that somebody else wrote, safe to show: what a reader
-// would not see, would see elsewhere than it is, or what would command a terminal,
-// stands there as a \u escape. The gate escapes what it shows too; this holds whatever
-// the gate did, or whoever it was that answered.
-func Visible(text string) string { return escape(text, "") }
+// Text makes one line of a text, safe to show: what a reader would not see, would see
+// elsewhere than it is, or what would command a terminal, stands there as a \u escape.
+// JSON text means the same after it, since such characters can only stand inside of
+// strings.
+func Text(text string) string { return escape(text, "") }
 
-// VisibleLines is Visible for text of several lines. A tab becomes spaces.
-func VisibleLines(text string) string { return escape(strings.ReplaceAll(text, "\t", "    "), "\n") }
+// Lines is Text for text of several lines. A tab becomes spaces.
+func Lines(text string) string { return escape(strings.ReplaceAll(text, "\t", "    "), "\n") }
 
 func escape(text, keep string) string {
 	// A byte that is no character is a C1 control to a terminal in Latin-1.
@@ -27,8 +29,7 @@ func escape(text, keep string) string {
 		case strings.ContainsRune(keep, r) || !hidden(r):
 			b.WriteRune(r) // U+FFFD for a byte that is no character
 		case r > 0xFFFF:
-			// JSON writes characters beyond the first plane as two halves, so what
-			// was JSON means the same still.
+			// JSON writes characters beyond the first plane as two halves.
 			r -= 0x10000
 			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xD800+(r>>10), 0xDC00+(r&0x3FF))
 		default:
