@@ -43,7 +43,7 @@ func (w weir) Question(operation string, amount int) (Question, error) {
 	input := fmt.Sprintf(`{"amount": %d}`, amount)
 	// A write: what no rule allows is not allowed, as with the others.
 	q := policy.Question{
-		Subject: subject, Agent: true, Session: "s", OnBehalfOf: []string{"human:boss"},
+		Subject: subject, Session: "s", OnBehalfOf: []string{"human:boss"},
 		Operation: operation, Effect: policy.Write, Input: policy.NewInput(&input), Now: time.Now(),
 	}
 	return func() (bool, error) {

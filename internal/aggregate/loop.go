@@ -127,7 +127,7 @@ func (l *Loop[S, E]) Do(ctx context.Context, id journal.Key, decide Decide[S, E]
 			return next, err
 		}
 		if verified { // else it was no race, only an old state
-			if err := sleep(ctx, rand.N(contentionPause)); err != nil {
+			if err := journal.Pause(ctx, rand.N(contentionPause)); err != nil {
 				return Snapshot[S]{}, fault.From(err)
 			}
 		}
@@ -295,15 +295,4 @@ func (l *Loop[S, E]) remember(key journal.Key, s Snapshot[S]) {
 func isNone[E proto.Message](event E) bool {
 	var none E
 	return any(event) == any(none)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

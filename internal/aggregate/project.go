@@ -113,7 +113,7 @@ func (p *Projector) Run(ctx context.Context) error {
 		if err != nil {
 			p.log.Warn("projector interrupted, trying on", "error", err)
 		}
-		if sleep(ctx, epochCheck) != nil {
+		if journal.Pause(ctx, epochCheck) != nil {
 			return nil
 		}
 	}
@@ -158,7 +158,7 @@ func (p *Projector) runEpoch(ctx context.Context, epoch hot.Epoch) error {
 		p.log.Warn("consumers of old epochs not removed", "error", err)
 	}
 	for {
-		if sleep(ctx, epochCheck) != nil {
+		if journal.Pause(ctx, epochCheck) != nil {
 			return nil
 		}
 		current, err := p.hot.Epoch(ctx)

@@ -29,7 +29,7 @@ const (
 // again: after the time that handle gives, or after some seconds where that is 0
 // or handle failed. Several replicas sweep side by side; the append decides.
 func (l *Loop[S, E]) Sweep(ctx context.Context, handle func(context.Context, journal.Key) (time.Duration, error)) error {
-	for sleep(ctx, sweepEvery) == nil {
+	for journal.Pause(ctx, sweepEvery) == nil {
 		now := l.Now()
 		held := now.Add(sweepHold)
 		keys, err := l.hot.TakeDue(ctx, l.kind.Name, now, held, sweepBatch)

@@ -118,6 +118,16 @@ func (e *Error) Message() string { return e.message }
 // Violations are the fields added by Field, in order.
 func (e *Error) Violations() []Violation { return slices.Clone(e.violations) }
 
+// Detail is the message with what each field should be, for where an error is kept or
+// passed on as text.
+func (e *Error) Detail() string {
+	detail := e.message
+	for _, v := range e.violations {
+		detail += "; " + v.Field + " " + v.Description
+	}
+	return detail
+}
+
 // Metadata is the value added by With under key, or "".
 func (e *Error) Metadata(key string) string { return e.metadata[key] }
 

@@ -63,6 +63,17 @@ func ParseSubject(s string) (Kind, string, error) {
 	return "", "", fault.New(fault.IDMalformed, "a subject is human:, agent: or service: and a name of up to 64 letters, digits, '.', '_' and '-'")
 }
 
+// Is says whether a subject is of this kind. Subjects were parsed on their way in.
+func (k Kind) Is(subject string) bool {
+	return len(subject) > len(k) && subject[len(k)] == ':' && subject[:len(k)] == string(k)
+}
+
+// ByAgent says whether an agent is behind a call: the subject itself, or one on whose
+// behalf it acts.
+func ByAgent(subject string, onBehalfOf []string) bool {
+	return Agent.Is(subject) || slices.ContainsFunc(onBehalfOf, Agent.Is)
+}
+
 // Kind is that of the subject, "" for the zero Caller.
 func (c Caller) Kind() Kind {
 	kind, _, _ := ParseSubject(c.Subject)

@@ -70,7 +70,7 @@ func (c *Consumer) Run(ctx context.Context, handle Handler) error {
 		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			c.log.Warn("consumer interrupted, trying on", "consumer", c.name, "stream", c.stream, "error", err)
 		}
-		if pause(ctx, 200*time.Millisecond) != nil {
+		if Pause(ctx, 200*time.Millisecond) != nil {
 			return nil
 		}
 	}

@@ -91,7 +91,7 @@ func Open(ctx context.Context, nc *nats.Conn, service string, replicas int, log 
 		if first {
 			log.Warn("journal not reachable yet, trying on", "stream", j.stream, "error", err)
 		}
-		if err := pause(ctx, 300*time.Millisecond); err != nil {
+		if err := Pause(ctx, 300*time.Millisecond); err != nil {
 			return nil, fmt.Errorf("journal: stream %s: %w", j.stream, err)
 		}
 	}
@@ -213,13 +213,13 @@ func (j *Journal) publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck
 // settle waits a little before an event is sent again. A connection that was
 // lost with the acknowledgement may return for as long as that may have taken.
 func (j *Journal) settle(ctx context.Context, attempt int) error {
-	if err := pause(ctx, time.Duration(attempt)*50*time.Millisecond); err != nil {
+	if err := Pause(ctx, time.Duration(attempt)*50*time.Millisecond); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
 	defer cancel()
 	for !j.nc.IsConnected() {
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
+		if err := Pause(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -258,8 +258,8 @@ func unavailable(cause error) error {
 	return fault.New(fault.JournalUnavailable, "the journal cannot be reached").Retry(time.Second).Wrap(cause)
 }
 
-// pause waits, unless ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
+// Pause waits, unless ctx ends first: then it gives why.
+func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -55,6 +55,16 @@ func Canonical(text string) ([]byte, error) {
 	return value, nil
 }
 
+// CanonicalField is Canonical for a field of a request, which the refusal names.
+func CanonicalField(field, text string) ([]byte, error) {
+	canonical, err := Canonical(text)
+	if err != nil {
+		refusal := fault.From(err)
+		return nil, refusal.Field(field, refusal.Message())
+	}
+	return canonical, nil
+}
+
 // Digest is the SHA-256 of canonical bytes in lower-case hex. Input that is
 // absent has no bytes, so its digest is that of nil, and no JSON value shares it.
 func Digest(canonical []byte) string {

@@ -145,9 +145,8 @@ func checkParts(parts []*conversationv1.Part) error {
 	}
 	for i, p := range parts {
 		if data := p.GetData(); data != nil {
-			if _, err := strictjson.Canonical(data.GetJson()); err != nil {
-				refusal := fault.From(err)
-				return refusal.Field(partField(i)+".data.json", refusal.Message())
+			if _, err := strictjson.CanonicalField(partField(i)+".data.json", data.GetJson()); err != nil {
+				return err
 			}
 		}
 	}

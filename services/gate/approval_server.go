@@ -122,10 +122,9 @@ func (s *approvalServer) decide(ctx context.Context, caller identity.Caller, in 
 	id := in.GetApprovalId()
 	var book *policy.Book
 	if in.AmendedInputJson != nil {
-		canonical, err := strictjson.Canonical(in.GetAmendedInputJson())
+		canonical, err := strictjson.CanonicalField("amended_input_json", in.GetAmendedInputJson())
 		if err != nil {
-			refusal := fault.From(err)
-			return Approval{}, refusal.Field("amended_input_json", refusal.Message())
+			return Approval{}, err
 		}
 		cmd.Amendment = &amendment{Input: string(canonical), Digest: strictjson.Digest(canonical)}
 		if book, err = s.view.of(caller.Tenant); err != nil {

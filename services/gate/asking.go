@@ -52,7 +52,7 @@ func (s *asker) settle(t policy.Terms, subject string, onBehalfOf []string) poli
 	}
 	if t.OnTimeout == "" {
 		t.OnTimeout = policy.TimeoutWait
-		if isPerson(subject) || slices.ContainsFunc(onBehalfOf, isPerson) {
+		if identity.Human.Is(subject) || slices.ContainsFunc(onBehalfOf, identity.Human.Is) {
 			t.OnTimeout = policy.TimeoutDeny
 		}
 	}
@@ -143,8 +143,7 @@ func (s *asker) firstUse(ctx context.Context, caller identity.Caller, operation 
 // that it has now.
 func (s *asker) again(book *policy.Book, a Approval, now time.Time) policy.Answer {
 	answer := book.Decide(&policy.Question{
-		Subject: a.Requester, Agent: policy.ByAgent(a.Requester, a.OnBehalfOf),
-		Session: a.Session, Confined: a.Confined, OnBehalfOf: a.OnBehalfOf,
+		Subject: a.Requester, Session: a.Session, Confined: a.Confined, OnBehalfOf: a.OnBehalfOf,
 		Operation: a.Operation, Effect: a.Effect, Conversation: a.Conversation, Target: a.Target,
 		Input: policy.NewInput(a.Input), Now: now,
 	})

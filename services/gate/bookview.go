@@ -105,10 +105,7 @@ func (v *bookView) run(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			v.log.Warn("view of policies interrupted, starting over", "error", err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(200 * time.Millisecond):
-		}
+		_ = journal.Pause(ctx, 200*time.Millisecond)
 	}
 	return nil
 }

@@ -105,7 +105,7 @@ func TestAViewThatStartsSeesWhatOneThatFollowedSees(t *testing.T) {
 	started.compileAll()
 	for _, subject := range []string{"agent:a", "agent:b"} {
 		for _, operation := range []string{"a/b", "a/c", "a/d"} {
-			q := policy.Question{Subject: subject, Agent: true, Operation: operation}
+			q := policy.Question{Subject: subject, Operation: operation}
 			one, err := followed.of("acme")
 			if err != nil {
 				t.Fatal(err)

@@ -50,9 +50,8 @@ func dryRun(field string, in *gatev1.DryRun, now time.Time) (*gatev1.DryRun, err
 		run.Now = timestamppb.New(now)
 	}
 	if run.InputJson != nil {
-		if _, err := strictjson.Canonical(run.GetInputJson()); err != nil {
-			refusal := fault.From(err)
-			return nil, refusal.Field(field+".input_json", refusal.Message())
+		if _, err := strictjson.CanonicalField(field+".input_json", run.GetInputJson()); err != nil {
+			return nil, err
 		}
 	}
 	return run, nil

@@ -64,10 +64,7 @@ func (s *gateServer) CheckBatch(ctx context.Context, in *gatev1.CheckBatchReques
 // failureOf writes the error of one part of a batch.
 func failureOf(err error) *gatev1.Failure {
 	f := fault.From(err)
-	out := &gatev1.Failure{Reason: string(f.Reason()), Message: f.Message()}
-	for _, v := range f.Violations() {
-		out.Message += "; " + v.Field + " " + v.Description
-	}
+	out := &gatev1.Failure{Reason: string(f.Reason()), Message: f.Detail()}
 	if after := f.RetryAfter(); after > 0 {
 		out.RetryAfter = durationpb.New(after)
 	}
@@ -78,7 +75,6 @@ func failureOf(err error) *gatev1.Failure {
 func question(caller identity.Caller, in *gatev1.CheckRequest, now time.Time) policy.Question {
 	return policy.Question{
 		Subject:      caller.Subject,
-		Agent:        policy.ByAgent(caller.Subject, caller.OnBehalfOf),
 		Session:      caller.Session,
 		Confined:     caller.Confined,
 		OnBehalfOf:   caller.OnBehalfOf,
@@ -95,10 +91,9 @@ func (s *gateServer) check(ctx context.Context, caller identity.Caller, in *gate
 	if in.InputJson != nil {
 		// What rules look at and what reaches a person must have one meaning,
 		// whoever rendered it.
-		canonical, err := strictjson.Canonical(in.GetInputJson())
+		canonical, err := strictjson.CanonicalField("input_json", in.GetInputJson())
 		if err != nil {
-			refusal := fault.From(err)
-			return nil, refusal.Field("input_json", refusal.Message())
+			return nil, err
 		}
 		q.Input = policy.CanonicalInput(canonical)
 	}

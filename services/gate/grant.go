@@ -2,7 +2,6 @@ package gate
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -83,7 +82,7 @@ func (a author) mayChange(targets ...string) error {
 		return fault.New(fault.Confined, "%s was reached from an outside channel, from where grants and policies are not changed", a.subject)
 	}
 	for _, who := range append([]string{a.subject}, a.chain...) {
-		if strings.HasPrefix(who, string(identity.Agent)+":") {
+		if identity.Agent.Is(who) {
 			return fault.New(fault.AgentAdmin, "grants and policies are not changed by agents, and %s is one", who)
 		}
 	}

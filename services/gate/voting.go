@@ -74,7 +74,7 @@ func decideDecision(a Approval, id string, cmd decision, now time.Time) (*gatev1
 		switch {
 		case who == a.Requester || slices.Contains(a.OnBehalfOf, who):
 			return nil, fault.New(fault.SelfApproval, "%s asked, or it was asked on their behalf: somebody else must decide", who)
-		case !isPerson(who):
+		case !identity.Human.Is(who):
 			return nil, fault.New(fault.NotAPerson, "%s is not a person: approvals are decided by human: subjects, and on behalf of nobody else", who)
 		}
 	}
@@ -92,8 +92,6 @@ func decideDecision(a Approval, id string, cmd decision, now time.Time) (*gatev1
 	}
 	return &gatev1.Event{Actor: cmd.Decider, Event: &gatev1.Event_ApprovalDecided{ApprovalDecided: a.voteEvent(cmd, now)}}, nil
 }
-
-func isPerson(subject string) bool { return strings.HasPrefix(subject, string(identity.Human)+":") }
 
 // same says whether a decision is the one that was recorded.
 func (v vote) same(cmd decision) bool {

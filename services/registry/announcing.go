@@ -6,6 +6,7 @@ import (
 
 	gatev1 "weir/gen/gate/v1"
 	"weir/internal/fault"
+	"weir/internal/journal"
 )
 
 const (
@@ -29,10 +30,7 @@ func (d *driver) announce(c *catalogue) func(context.Context) error {
 				<-ctx.Done()
 				return nil
 			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(announceRetry):
-			}
+			_ = journal.Pause(ctx, announceRetry)
 		}
 		return nil
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -135,10 +134,7 @@ func denial(answer *gatev1.CheckResponse) failure {
 // failureFor keeps of a refusal what its caller should know.
 func failureFor(err error) failure {
 	refusal := fault.From(err)
-	message := refusal.Message()
-	for _, v := range refusal.Violations() {
-		message += "; " + v.Field + " " + v.Description
-	}
+	message := refusal.Detail()
 	if after := refusal.RetryAfter(); refusal.Reason() == fault.RateLimited && after > 0 {
 		message += fmt.Sprintf("; there is room in %s", (after + time.Second - 1).Truncate(time.Second))
 	}
@@ -235,8 +231,7 @@ func started(o *Operation, i Invocation, redeemed *gatev1.RedeemResponse) *step 
 	if _, err := o.Input.Validate("amended_input_json", []byte(amended)); err != nil {
 		return &step{To: stateFailed, Failure: failureFor(err)}
 	}
-	agent := identity.Caller{Subject: i.Caller.Subject}.Kind() == identity.Agent ||
-		slices.ContainsFunc(i.Caller.OnBehalfOf, func(s string) bool { return identity.Caller{Subject: s}.Kind() == identity.Agent })
+	agent := identity.ByAgent(i.Caller.Subject, i.Caller.OnBehalfOf)
 	if target := o.targetOf(&amended); agent && target != "" && (target == i.RunningIn || target == i.Caller.Session) {
 		return &step{To: stateDenied, Failure: failure{
 			Reason: string(fault.SelfTarget), Message: "the amended input acts on the conversation that the caller is running in",

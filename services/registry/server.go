@@ -121,9 +121,8 @@ func (s *server) Invoke(ctx context.Context, in *registryv1.InvokeRequest) (*reg
 	var canonical []byte
 	var input *string
 	if in.InputJson != nil {
-		if canonical, err = strictjson.Canonical(in.GetInputJson()); err != nil {
-			refusal := fault.From(err)
-			return nil, refusal.Field("input_json", refusal.Message())
+		if canonical, err = strictjson.CanonicalField("input_json", in.GetInputJson()); err != nil {
+			return nil, err
 		}
 		text := string(canonical)
 		input = &text

@@ -65,10 +65,8 @@ func (l *Log) Run(ctx context.Context) error {
 		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			l.log.Warn("audit log interrupted, trying on", "from", next, "error", err)
 		}
-		select {
-		case <-ctx.Done():
+		if journal.Pause(ctx, resume) != nil {
 			return nil
-		case <-time.After(resume):
 		}
 	}
 }
@@ -165,7 +163,7 @@ func (l *Log) Cover(ctx context.Context) error {
 	defer cancel()
 	last, err := l.journal.LastSequence(ctx)
 	// A leader that was just elected may be behind for a moment.
-	for tries := 0; err == nil && last < before && tries < leaderTries && pause(ctx, askAgain); tries++ {
+	for tries := 0; err == nil && last < before && tries < leaderTries && journal.Pause(ctx, askAgain) == nil; tries++ {
 		last, err = l.journal.LastSequence(ctx)
 	}
 	if err != nil {
@@ -193,17 +191,6 @@ func (l *Log) Cover(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return rebuilding("this replica has not heard the newest events yet")
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

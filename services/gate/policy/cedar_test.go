@@ -36,7 +36,7 @@ func TestWhatCedarCanSayItSaysToo(t *testing.T) {
 		}
 		for _, name := range []string{"a/a", "a/b", "b/a", "b/b"} {
 			for _, effect := range []Effect{Read, Write} {
-				got := book.Decide(&Question{Subject: "agent:a", Agent: true, Operation: name, Effect: effect})
+				got := book.Decide(&Question{Subject: "agent:a", Operation: name, Effect: effect})
 				says, _ := cedar.Authorize(policies, cedar.EntityMap{}, cedar.Request{
 					Principal: cedar.NewEntityUID("Agent", "a"), Action: cedar.NewEntityUID("Action", cedar.String(effect.String())),
 					Resource: cedar.NewEntityUID("Operation", cedar.String(name)),

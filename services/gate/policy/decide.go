@@ -2,16 +2,15 @@ package policy
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	gatev1 "weir/gen/gate/v1"
+	"weir/internal/identity"
 )
 
 // Question is one check, with the caller as its credential says.
 type Question struct {
 	Subject    string
-	Agent      bool // by an agent, as ByAgent says
 	Session    string
 	Confined   bool
 	OnBehalfOf []string // the nearest first
@@ -24,13 +23,6 @@ type Question struct {
 	Now          time.Time
 
 	spent uint64 // on predicates
-}
-
-// ByAgent says whether an agent is behind a caller: the subject itself, or one on
-// whose behalf it acts.
-func ByAgent(subject string, onBehalfOf []string) bool {
-	agent := func(s string) bool { return strings.HasPrefix(s, "agent:") }
-	return agent(subject) || slices.ContainsFunc(onBehalfOf, agent)
 }
 
 // The reasons of answers.
@@ -68,11 +60,12 @@ type Asking struct{ Rule, Why string }
 // function of the Book and the question.
 func (b *Book) Decide(q *Question) Answer {
 	q.spent = 0 // a question may be asked again
+	agent := identity.ByAgent(q.Subject, q.OnBehalfOf)
 	switch {
 	// What no configuration lifts.
-	case q.Agent && q.Effect == Admin:
+	case agent && q.Effect == Admin:
 		return b.deny(ReasonAgentAdmin, "")
-	case q.Agent && q.Target != "" && (q.Target == q.Conversation || q.Target == q.Session):
+	case agent && q.Target != "" && (q.Target == q.Conversation || q.Target == q.Session):
 		return b.deny(ReasonSelfTarget, "")
 	// A capability is a grant; without one nothing else counts.
 	case !b.Granted(q.Subject, q.Operation):

@@ -50,7 +50,7 @@ func BenchmarkDecide(b *testing.B) {
 		b.Run(bench.name, func(b *testing.B) {
 			book := manyRules(b, bench.rules, bench.when)
 			q := Question{
-				Subject: "agent:alice", Agent: true, Session: "s", OnBehalfOf: []string{"human:boss"},
+				Subject: "agent:alice", Session: "s", OnBehalfOf: []string{"human:boss"},
 				Operation: "crm/notes/add", Input: NewInput(&input), Now: time.Now(),
 			}
 			b.ReportAllocs()

@@ -51,7 +51,7 @@ func TestTheRarestBudgetOfAllThatAllowHolds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := book.Decide(&Question{Subject: "agent:a", Agent: true, Operation: "x/y"})
+		got := book.Decide(&Question{Subject: "agent:a", Operation: "x/y"})
 		if got.Verdict != gatev1.Verdict_VERDICT_ALLOW || got.Budget != tc.want {
 			t.Errorf("%s: %v with %v, want %v", name, got.Verdict, got.Budget, tc.want)
 		}
@@ -81,7 +81,7 @@ func TestAnUnsafeAllowOnTimeoutDenies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := book.Decide(&Question{Subject: "agent:a", Agent: true, Operation: "x/y"}); got.Terms.OnTimeout != tc.want {
+		if got := book.Decide(&Question{Subject: "agent:a", Operation: "x/y"}); got.Terms.OnTimeout != tc.want {
 			t.Errorf("%s: %v on %s, want %s", name, got.Verdict, got.Terms.OnTimeout, tc.want)
 		}
 	}
@@ -113,7 +113,7 @@ func TestTermsThatNobodyCouldMeetTogetherDeny(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := book.Decide(&Question{Subject: "agent:a", Agent: true, Operation: "x/y"})
+		got := book.Decide(&Question{Subject: "agent:a", Operation: "x/y"})
 		if got.Verdict != tc.verdict || got.Verdict == gatev1.Verdict_VERDICT_ASK && People(got.Terms.Required()) != tc.people {
 			t.Errorf("%s: %v %s of %v", name, got.Verdict, got.Reason, got.Terms)
 		}
@@ -167,7 +167,7 @@ func TestAQuestionCanBeAskedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := &Question{Subject: "agent:a", Agent: true, Operation: "x/y"}
+	q := &Question{Subject: "agent:a", Operation: "x/y"}
 	for i := range 2 * questionCost / plainCost {
 		if got := book.Decide(q); got.Verdict != gatev1.Verdict_VERDICT_ALLOW {
 			t.Fatalf("the %dth time it is %v %s", i, got.Verdict, got.Reason)

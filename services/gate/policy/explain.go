@@ -10,8 +10,7 @@ import (
 func QuestionFrom(run *gatev1.DryRun) *Question {
 	caller := run.GetCaller()
 	return &Question{
-		Subject: caller.GetSubject(), Agent: ByAgent(caller.GetSubject(), caller.GetOnBehalfOf()),
-		Session: caller.GetSession(), Confined: caller.GetConfined(), OnBehalfOf: caller.GetOnBehalfOf(),
+		Subject: caller.GetSubject(), Session: caller.GetSession(), Confined: caller.GetConfined(), OnBehalfOf: caller.GetOnBehalfOf(),
 		Operation: run.GetOperation(), Effect: EffectFrom(run.GetEffect()),
 		Conversation: run.GetConversationId(), Target: run.GetTargetConversationId(),
 		Input: NewInput(run.InputJson), Now: timeOf(run.GetNow().AsTime()),

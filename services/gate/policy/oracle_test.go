@@ -259,7 +259,6 @@ func drawQuestion(t *rapid.T) *Question {
 		Target:       rapid.SampledFrom([]string{"", "", "", "", "c1", "c2"}).Draw(t, "target"),
 		Now:          time.Unix(0, 0),
 	}
-	q.Agent = ByAgent(q.Subject, q.OnBehalfOf)
 	if text := rapid.SampledFrom(someInputs).Draw(t, "input"); text != "" {
 		q.Input = NewInput(&text)
 		q.Input.get() // the oracle looks at the value itself
