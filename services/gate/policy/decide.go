@@ -53,6 +53,10 @@ type Answer struct {
 	Revision uint64
 }
 
+func (a Answer) asked(rule string) bool {
+	return slices.ContainsFunc(a.Asked, func(asking Asking) bool { return asking.Rule == rule })
+}
+
 // Asking is a rule that asks.
 type Asking struct{ Rule, Why string }
 
@@ -74,25 +78,34 @@ func (b *Book) Decide(q *Question) Answer {
 		return b.deny(ReasonConfined, "")
 	}
 
-	var o opinions
-	o.hear(b.tenant, q, allowCounts)
+	o := opinions{within: b.tenant.budgets.PerOperation}
+	b.eachLayer(q, func(l *layer, counts part) { o.hear(l, q, counts) })
+	return b.conclude(q, &o)
+}
+
+// eachLayer gives the layers that have a say on a question, and how much of one.
+func (b *Book) eachLayer(q *Question, hear func(*layer, part)) {
+	give := func(l *layer, counts part) {
+		if l != nil {
+			hear(l, counts)
+		}
+	}
+	give(b.tenant, allowCounts)
 	// Below the tenant an ALLOW counts only for what the tenant delegated, and
 	// within the tenant's budget.
-	o.within = b.tenant.budgets.PerOperation
 	below := allowIgnored
 	if b.tenant.delegated[q.Operation] {
-		below = allowCounts
+		below = allowWithin
 	}
-	o.hear(b.agents[q.Subject], q, below)
+	give(b.agents[q.Subject], below)
 	if q.Session != "" {
-		o.hear(b.sessions[q.Session], q, below)
+		give(b.sessions[q.Session], below)
 	}
 	// Denies pass to whoever acts on behalf of their target; what allows, or
 	// asks somebody, does not.
 	for _, subject := range q.OnBehalfOf {
-		o.hear(b.agents[subject], q, denyOnly)
+		give(b.agents[subject], denyOnly)
 	}
-	return b.conclude(q, &o)
 }
 
 // confines says whether the caller, or one that it acts for, is confined.
@@ -110,6 +123,7 @@ type part int
 
 const (
 	allowCounts part = iota
+	allowWithin      // within the tenant's budget
 	allowIgnored
 	denyOnly
 )
@@ -119,13 +133,13 @@ type opinions struct {
 	deny  *rule
 	asks  []*rule
 	allow *rule
-	// budget is the rarest of all rules that allow, within the one that is set above.
+	// budget is the rarest of all rules that allow; within is the tenant's.
 	budget, within Window
 }
 
 // hear adds the opinion of one layer: DENY beats ASK beats ALLOW in it.
 func (o *opinions) hear(l *layer, q *Question, counts part) {
-	if l == nil || o.deny != nil {
+	if o.deny != nil {
 		return
 	}
 	var found hits[place]
@@ -143,19 +157,22 @@ func (o *opinions) hear(l *layer, q *Question, counts part) {
 			}
 		}
 	}
-	if len(o.asks) == before && counts == allowCounts {
-		o.hearAllows(&found, q)
+	if len(o.asks) == before && counts != allowIgnored {
+		o.hearAllows(&found, q, counts)
 	}
 }
 
 // hearAllows takes the first rule that allows, and the rarest budget of all that
 // do: whoever wants less is heard too.
-func (o *opinions) hearAllows(found *hits[place], q *Question) {
+func (o *opinions) hearAllows(found *hits[place], q *Question, counts part) {
 	allows := func(r *rule, budget Window) {
 		if o.allow == nil {
 			o.allow = r
 		}
-		o.budget = o.budget.rarest(budget).rarest(o.within)
+		o.budget = o.budget.rarest(budget)
+		if counts == allowWithin {
+			o.budget = o.budget.rarest(o.within)
+		}
 	}
 	for i := range found.n {
 		if c := &found.at(i).cells[q.Effect]; c.allow != nil {
@@ -194,7 +211,10 @@ func denying(found *hits[place], q *Question) *rule {
 // matches evaluates a rule's predicate. What can't be evaluated counts against
 // the caller.
 func (r *rule) matches(q *Question) bool {
-	said, err := r.when.eval(q)
+	return r.holds(r.when.eval(q))
+}
+
+func (r *rule) holds(said bool, err error) bool {
 	if err != nil {
 		return r.verdict != gatev1.Verdict_VERDICT_ALLOW
 	}
@@ -231,14 +251,14 @@ func (b *Book) ask(asks []*rule) Answer {
 		Terms: asks[0].terms, Revision: b.Revision,
 	}
 	for i, r := range asks {
-		if !slices.ContainsFunc(out.Asked, func(a Asking) bool { return a.Rule == r.ref }) {
+		if !out.asked(r.ref) {
 			out.Asked = append(out.Asked, Asking{Rule: r.ref, Why: r.source.GetDescription()})
 		}
 		if i > 0 {
 			out.Terms = out.Terms.merge(r.terms)
 		}
 	}
-	if !out.Terms.satisfiable() {
+	if out.Terms.unmeetable() != "" {
 		return b.deny(ReasonUnsatisfiable, out.Rule)
 	}
 	return out

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strings"
 
 	gatev1 "weir/gen/gate/v1"
@@ -29,28 +30,14 @@ func (b *Book) Explain(run *gatev1.DryRun) *gatev1.ExplainCheckResponse {
 	if answer.Verdict == gatev1.Verdict_VERDICT_ASK {
 		out.Terms = answer.Terms.Proto()
 	}
-	add := func(l *layer, counts part) {
-		if l != nil {
-			out.Matches = append(out.Matches, b.matches(l, q, counts, answer)...)
-		}
-	}
-	below := allowIgnored
-	if b.tenant.delegated[q.Operation] {
-		below = allowCounts
-	}
-	add(b.tenant, allowCounts)
-	add(b.agents[q.Subject], below)
-	if q.Session != "" {
-		add(b.sessions[q.Session], below)
-	}
-	for _, subject := range q.OnBehalfOf {
-		add(b.agents[subject], denyOnly)
-	}
+	b.eachLayer(q, func(l *layer, counts part) {
+		out.Matches = append(out.Matches, l.matches(q, counts, answer)...)
+	})
 	return out
 }
 
 // matches describes every rule of a layer whose pattern and effects match.
-func (b *Book) matches(l *layer, q *Question, counts part, answer Answer) []*gatev1.RuleMatch {
+func (l *layer) matches(q *Question, counts part, answer Answer) []*gatev1.RuleMatch {
 	var found hits[place]
 	l.rules.find(q.Operation, &found)
 	seen := make(map[*rule]bool)
@@ -67,19 +54,6 @@ func (b *Book) matches(l *layer, q *Question, counts part, answer Answer) []*gat
 	return out
 }
 
-func (r *rule) coversEffect(e Effect) bool {
-	listed := r.source.GetEffects()
-	if len(listed) == 0 {
-		return true
-	}
-	for _, l := range listed {
-		if l == e.Proto() {
-			return true
-		}
-	}
-	return false
-}
-
 func (r *rule) match(q *Question, counts part, answer Answer) *gatev1.RuleMatch {
 	m := &gatev1.RuleMatch{
 		PolicyId: r.policy.GetPolicyId(), RuleId: r.source.GetRuleId(), Layer: r.policy.GetLayer(), Target: r.policy.GetTarget(),
@@ -88,14 +62,14 @@ func (r *rule) match(q *Question, counts part, answer Answer) *gatev1.RuleMatch 
 	holds := true
 	if r.when != nil {
 		said, err := r.when.eval(q)
+		holds = r.holds(said, err)
 		switch {
 		case err != nil:
-			holds = r.verdict != gatev1.Verdict_VERDICT_ALLOW
 			m.Predicate, m.PredicateError = gatev1.Predicate_PREDICATE_ERROR, shortened(err.Error())
 		case said:
 			m.Predicate = gatev1.Predicate_PREDICATE_TRUE
 		default:
-			holds, m.Predicate = false, gatev1.Predicate_PREDICATE_FALSE
+			m.Predicate = gatev1.Predicate_PREDICATE_FALSE
 		}
 	}
 	m.WhyNot = r.whyNot(q, counts, answer, holds)
@@ -124,25 +98,15 @@ func (r *rule) whyNot(q *Question, counts part, answer Answer, holds bool) strin
 		return "refused before rules are asked: " + answer.Reason
 	case counts == denyOnly && r.verdict != gatev1.Verdict_VERDICT_DENY:
 		return "only denials pass to those who act on behalf of its target"
-	case allows && counts != allowCounts:
+	case allows && counts == allowIgnored:
 		return "the tenant has not delegated this operation"
-	case allows && q.Effect != Read && !(r.source.GetAllowWrites() && r.names(q.Operation)):
+	case allows && q.Effect != Read && !(r.source.GetAllowWrites() && slices.Contains(r.source.GetOperations(), q.Operation)):
 		return "it does not name this operation exactly, or does not say allow_writes"
 	case r.verdict != answer.Verdict:
 		return "a stricter rule beats it"
 	default:
 		return ""
 	}
-}
-
-// names says whether one of the rule's patterns is the operation's name.
-func (r *rule) names(operation string) bool {
-	for _, text := range r.source.GetOperations() {
-		if text == operation {
-			return true
-		}
-	}
-	return false
 }
 
 // RunCases decides cases and compares with what their author expects.
@@ -154,17 +118,8 @@ func RunCases(b *Book, cases []*gatev1.Case) []*gatev1.CaseResult {
 			Name: c.GetName(), Verdict: answer.Verdict, Reason: answer.Reason, Rule: answer.Rule,
 			Passed: answer.Verdict == c.GetVerdict() &&
 				(c.GetReason() == "" || c.GetReason() == answer.Reason) &&
-				(c.GetRule() == "" || c.GetRule() == answer.Rule || asked(answer, c.GetRule())),
+				(c.GetRule() == "" || c.GetRule() == answer.Rule || answer.asked(c.GetRule())),
 		}
 	}
 	return out
-}
-
-func asked(answer Answer, rule string) bool {
-	for _, a := range answer.Asked {
-		if a.Rule == rule {
-			return true
-		}
-	}
-	return false
 }

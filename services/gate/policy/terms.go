@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -112,30 +113,47 @@ func (t Terms) Missing(voters []Voter) []Approver {
 	return missing
 }
 
-// satisfiable says whether there could be people for all requirements. Only those
-// that name people, or are too many, can make it impossible.
-func (t Terms) satisfiable() bool {
-	required := t.Required()
-	if People(required) > MaxApprovers {
-		return false
+// unmeetable says why the requirements can't all be met, each by other people;
+// empty where they can.
+// Those that name no people can be met by anybody with the scope, so only the
+// ones that do compete: each person they need is a slot, and slots are matched
+// with people.
+func (t Terms) unmeetable() string {
+	var slots [][]string // the people each slot is open to
+	for _, a := range t.Approvers {
+		if len(a.People) > 0 {
+			slots = append(slots, slices.Repeat([][]string{a.People}, min(a.Count, MaxApprovers+1))...)
+		}
 	}
-	var scopes, names []string
-	for _, a := range required {
-		scopes = append(scopes, a.Scope)
-		names = append(names, a.People...)
+	if total := People(t.Approvers); total > MaxApprovers {
+		return fmt.Sprintf("%d people are needed, and %d is the limit", total, MaxApprovers)
 	}
-	if len(names) == 0 {
-		return true
+	taken := map[string]int{} // person to slot
+	for slot := range slots {
+		tried := map[string]bool{}
+		if !fill(slot, slots, taken, tried) {
+			// All who were tried have a slot that only those tried could fill.
+			few := slices.SortedFunc(maps.Keys(tried), cmp.Compare)
+			return fmt.Sprintf("%d different people are needed of only %d: %s", len(few)+1, len(few), strings.Join(few, ", "))
+		}
 	}
-	var voters []Voter
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		voters = append(voters, Voter{Subject: name, Scopes: scopes})
+	return ""
+}
+
+// fill gives a slot a person, moving others to other slots if it must.
+func fill(slot int, slots [][]string, taken map[string]int, tried map[string]bool) bool {
+	for _, person := range slots[slot] {
+		if tried[person] {
+			continue
+		}
+		tried[person] = true
+		holder, ok := taken[person]
+		if !ok || fill(holder, slots, taken, tried) {
+			taken[person] = slot
+			return true
+		}
 	}
-	for range People(required) { // anybody else
-		voters = append(voters, Voter{Scopes: scopes})
-	}
-	return len(t.Missing(voters)) == 0
+	return false
 }
 
 // People is how many people requirements need in all.

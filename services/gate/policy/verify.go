@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -445,52 +444,7 @@ func (v *verification) unsatisfiable(rule *verifiedRule) {
 	if rule.GetVerdict() != gatev1.Verdict_VERDICT_ASK {
 		return
 	}
-	if reason := unmeetable(rule.GetTerms().GetApprovers()); reason != "" {
+	if reason := TermsFrom(rule.GetTerms()).unmeetable(); reason != "" {
 		v.find(gatev1.FindingKind_FINDING_KIND_UNSATISFIABLE, rule, "", "asks for approvers it cannot have: %s", reason)
 	}
-}
-
-// unmeetable says why requirements can't all be met, each by other people.
-// Those that name no people can be met by anybody with the scope, so only the
-// ones that do compete: each person they need is a slot, and slots are matched
-// with people.
-func unmeetable(approvers []*gatev1.Approver) string {
-	total := 0
-	var slots [][]string // the people each slot is open to
-	for _, a := range approvers {
-		count := max(1, int(a.GetCount()))
-		total += count
-		if len(a.GetPeople()) > 0 {
-			slots = append(slots, slices.Repeat([][]string{a.GetPeople()}, min(count, MaxApprovers+1))...)
-		}
-	}
-	if total > MaxApprovers {
-		return fmt.Sprintf("%d people are needed, and %d is the limit", total, MaxApprovers)
-	}
-	taken := map[string]int{} // person to slot
-	for slot := range slots {
-		tried := map[string]bool{}
-		if !fill(slot, slots, taken, tried) {
-			// All who were tried have a slot that only those tried could fill.
-			few := slices.SortedFunc(maps.Keys(tried), cmp.Compare)
-			return fmt.Sprintf("%d different people are needed of only %d: %s", len(few)+1, len(few), strings.Join(few, ", "))
-		}
-	}
-	return ""
-}
-
-// fill gives a slot a person, moving others to other slots if it must.
-func fill(slot int, slots [][]string, taken map[string]int, tried map[string]bool) bool {
-	for _, person := range slots[slot] {
-		if tried[person] {
-			continue
-		}
-		tried[person] = true
-		holder, ok := taken[person]
-		if !ok || fill(holder, slots, taken, tried) {
-			taken[person] = slot
-			return true
-		}
-	}
-	return false
 }

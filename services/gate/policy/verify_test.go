@@ -383,7 +383,7 @@ func TestApproversAreMatchedExactly(t *testing.T) {
 			})
 		}
 		want := seat(slots, people)
-		if reason := unmeetable(approvers); (reason == "") != want {
+		if reason := TermsFrom(&gatev1.Terms{Approvers: approvers}).unmeetable(); (reason == "") != want {
 			t.Fatalf("%v: %q", approvers, reason)
 		}
 		if want {
