@@ -131,21 +131,26 @@ func (s *approvalServer) decide(ctx context.Context, caller identity.Caller, in 
 			return Approval{}, err
 		}
 	}
-	after, err := s.approvals.Do(ctx, approvalKind().Key(caller.Tenant, id), func(a Approval, now time.Time) (*gatev1.Event, error) {
-		event, err := decideDecision(a, id, cmd, now)
-		if err == nil && event != nil && cmd.Amendment != nil {
+	var decided *gatev1.Event // what the last try came to, which is what was done
+	after, err := s.approvals.Do(ctx, approvalKind().Key(caller.Tenant, id), func(a Approval, now time.Time) (_ *gatev1.Event, err error) {
+		decided, err = decideDecision(a, id, cmd, now)
+		if err == nil && decided != nil && cmd.Amendment != nil {
 			err = s.mayAmend(book, a, *cmd.Amendment, now)
 		}
 		if err != nil {
 			return nil, err
 		}
-		return event, nil
+		return decided, nil
 	})
 	if err != nil {
 		return Approval{}, err
 	}
-	if after.State.TrustID != "" {
-		s.giveTrust(ctx, caller, after.State, id)
+	if decided.GetApprovalDecided().GetTrust() != nil {
+		// The decider finds the trust in force. Where this fails, the gate records
+		// it when it hears of the decision.
+		if err := give(ctx, s.trusts, caller.Tenant, decided, after.Version); err != nil {
+			s.backend.Log.Warn("trust not recorded yet", "approval", id, "error", err)
+		}
 	}
 	return after.State, nil
 }
@@ -186,17 +191,6 @@ func (s *approvalServer) mayAmend(book *policy.Book, a Approval, change amendmen
 		}
 	}
 	return nil
-}
-
-// giveTrust records the trust that a decision made, so that the decider finds it
-// in force. Where this fails, the gate does it when it hears of the decision.
-func (s *approvalServer) giveTrust(ctx context.Context, caller identity.Caller, a Approval, id string) {
-	_ = s.approvals.History(ctx, approvalKind().Key(caller.Tenant, id), func(_ aggregate.Snapshot[Approval], e aggregate.Recorded[*gatev1.Event]) error {
-		if e.Event.GetApprovalDecided().GetTrust() == nil {
-			return nil
-		}
-		return give(ctx, s.trusts, caller.Tenant, e)
-	})
 }
 
 func (s *approvalServer) CancelApproval(ctx context.Context, in *gatev1.CancelApprovalRequest) (*gatev1.CancelApprovalResponse, error) {

@@ -4,13 +4,13 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	gatev1 "weir/gen/gate/v1"
 	"weir/internal/aggregate"
 	"weir/internal/fault"
-	"weir/internal/identity"
 	"weir/internal/journal"
 	"weir/services/gate/policy"
 )
@@ -120,24 +120,13 @@ func (v *bookView) replace(next *bookView) {
 	v.announce()
 }
 
-// confirm notes, until ctx ends, that the journal is there and is followed.
-func (v *bookView) confirm(healthy func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(time.Second):
-			}
-			asked, cancel := context.WithTimeout(ctx, time.Second)
-			err := healthy(asked)
-			cancel()
-			v.mu.Lock()
-			if err == nil && v.following {
-				v.heard = time.Now()
-			}
-			v.mu.Unlock()
-		}
+// confirm notes that the journal is there; while it is followed, nothing that was
+// put is unknown.
+func (v *bookView) confirm() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.following {
+		v.heard = time.Now()
 	}
 }
 
@@ -191,31 +180,29 @@ func (v *bookView) compileAll() {
 	}
 }
 
-// compile compiles all sources, those that fail apart from the others.
+// compile compiles all sources. Where that fails, each is compiled alone to tell
+// which: its tenant is closed then, so nothing is made of the others.
 func (t *tenantView) compile(tenant string) {
 	clear(t.uncompiled)
-	var policies []*gatev1.Policy
+	policies, grants := slices.Collect(maps.Values(t.policies)), slices.Collect(maps.Values(t.grants))
+	book, err := policy.NewBook(t.revision, policies, grants)
+	if err == nil {
+		t.book = book
+		return
+	}
 	for id, p := range t.policies {
 		if _, err := policy.NewBook(0, []*gatev1.Policy{p}, nil); err != nil {
 			t.uncompiled[policyKind().Key(tenant, id)] = err
-			continue
 		}
-		policies = append(policies, p)
 	}
-	var grants []*gatev1.Grant
 	for id, g := range t.grants {
-		if err := policy.CheckGrant(g, "grant"); err != nil {
+		if _, err := policy.NewBook(0, nil, []*gatev1.Grant{g}); err != nil {
 			t.uncompiled[grantKind().Key(tenant, id)] = err
-			continue
 		}
-		grants = append(grants, g)
 	}
-	book, err := policy.NewBook(t.revision, policies, grants)
-	if err != nil { // each compiled alone
+	if len(t.uncompiled) == 0 { // each compiles alone, and all do not
 		t.uncompiled[policyKind().Key(tenant, "*")] = err
-		return
 	}
-	t.book = book
 }
 
 func (t *tenantView) report(log *slog.Logger) {
@@ -321,7 +308,7 @@ func (v *bookView) of(tenant string) (*policy.Book, error) {
 	}
 	t := v.tenants[tenant]
 	if t == nil {
-		return noBook, nil
+		return noTenant.book, nil
 	}
 	for _, failed := range []map[journal.Key]error{t.unreadable, t.uncompiled} {
 		for key := range failed {
@@ -331,34 +318,17 @@ func (v *bookView) of(tenant string) (*policy.Book, error) {
 	return t.book, nil
 }
 
-// noBook is that of a tenant that has nothing: nothing is granted.
-var noBook = newTenantView().book
+// noTenant is that of a tenant that has nothing: nothing is granted.
+var noTenant = newTenantView()
 
-// sources gives a tenant's policies and grants as they are now.
-func (v *bookView) sources(tenant string) (policies []*gatev1.Policy, grants []*gatev1.Grant) {
+// tenant gives a tenant's sources as they are now, for reading.
+func (v *bookView) tenant(name string) *tenantView {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	if t := v.tenants[tenant]; t != nil {
-		for _, p := range t.policies {
-			policies = append(policies, p)
-		}
-		for _, g := range t.grants {
-			grants = append(grants, g)
-		}
+	if t := v.tenants[name]; t != nil {
+		return t
 	}
-	return policies, grants
-}
-
-// stored counts a tenant's policies and grants, and says whether one of these ids
-// is among them.
-func (v *bookView) stored(tenant, policyID, grantID string) (policies, grants int, exists bool) {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	t := v.tenants[tenant]
-	if t == nil {
-		return 0, 0, false
-	}
-	return len(t.policies), len(t.grants), t.policies[policyID] != nil || t.grants[grantID] != nil
+	return noTenant
 }
 
 // operations gives the operations that exist, nil where nobody has said.
@@ -366,15 +336,6 @@ func (v *bookView) operations() []string {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.known
-}
-
-// ask decides a question of a caller.
-func (v *bookView) ask(caller identity.Caller, q *policy.Question) (policy.Answer, *policy.Book, error) {
-	book, err := v.of(caller.Tenant)
-	if err != nil {
-		return policy.Answer{}, nil, err
-	}
-	return book.Decide(q), book, nil
 }
 
 // await waits until the view has followed an event, so that who put a policy

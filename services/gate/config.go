@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/mod/sumdb/note"
 	"google.golang.org/grpc"
 
 	gatev1 "weir/gen/gate/v1"
@@ -37,15 +36,6 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// auditSigner reads the key, if there is one: without it the log is kept, but
-// no checkpoint is given.
-func auditSigner(path string) (note.Signer, string, error) {
-	if path == "" {
-		return nil, "", nil
-	}
-	return audit.LoadSigner(path)
-}
-
 // Run serves the gate until ctx ends.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
@@ -54,7 +44,8 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.ApprovalTTL == 0 {
 		cfg.ApprovalTTL = defaultApprovalTTL
 	}
-	signer, verifier, err := auditSigner(cfg.AuditKey)
+	// Without a key the log is kept, but no checkpoint is given.
+	signer, verifier, err := audit.LoadSigner(cfg.AuditKey)
 	if err != nil {
 		return fmt.Errorf("--audit-key: %w", err)
 	}
@@ -100,11 +91,16 @@ func Run(ctx context.Context, cfg Config) error {
 			gatev1.RegisterPolicyServiceServer(s, &policyServer{grants: grants, policies: policies, view: view})
 			gatev1.RegisterAuditServiceServer(s, audit.NewServer(auditLog, signer, verifier))
 		},
-		Healthy: b.Journal.Healthy,
+		Healthy: func(ctx context.Context) error {
+			err := b.Journal.Healthy(ctx)
+			if err == nil {
+				view.confirm()
+			}
+			return err
+		},
 		Workers: []func(context.Context) error{
 			b.Projector(approvals, trusts, checks, grants, policies, catalogue).Run,
 			view.run,
-			view.confirm(b.Journal.Healthy),
 			auditLog.Run,
 			func(ctx context.Context) error { return decisions.Run(ctx, hearDecisions(trusts)) },
 			sweep(approvals, decideExpiry),

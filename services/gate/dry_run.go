@@ -165,14 +165,14 @@ func (s *policyServer) candidate(tenant string, in *gatev1.TestPolicyRequest) (*
 		if _, err := s.view.of(tenant); err != nil {
 			return nil, err
 		}
-		storedPolicies, storedGrants := s.view.sources(tenant)
-		for _, p := range storedPolicies {
-			if !slices.ContainsFunc(in.GetPolicies(), func(q *gatev1.Policy) bool { return q.GetPolicyId() == p.GetPolicyId() }) {
+		stored := s.view.tenant(tenant)
+		for id, p := range stored.policies {
+			if !slices.ContainsFunc(in.GetPolicies(), func(q *gatev1.Policy) bool { return q.GetPolicyId() == id }) {
 				policies = append(policies, p)
 			}
 		}
-		for _, g := range storedGrants {
-			if !slices.ContainsFunc(in.GetGrants(), func(h *gatev1.Grant) bool { return h.GetGrantId() == g.GetGrantId() }) {
+		for id, g := range stored.grants {
+			if !slices.ContainsFunc(in.GetGrants(), func(h *gatev1.Grant) bool { return h.GetGrantId() == id }) {
 				grants = append(grants, g)
 			}
 		}

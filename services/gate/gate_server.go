@@ -97,10 +97,11 @@ func (s *gateServer) check(ctx context.Context, caller identity.Caller, in *gate
 		}
 		q.Input = policy.CanonicalInput(canonical)
 	}
-	answer, book, err := s.view.ask(caller, &q)
+	book, err := s.view.of(caller.Tenant)
 	if err != nil {
 		return nil, err
 	}
+	answer := book.Decide(&q)
 	switch {
 	case answer.Verdict == gatev1.Verdict_VERDICT_DENY:
 		return s.deny(ctx, caller, in, answer)

@@ -295,9 +295,9 @@ func TestAWatchGivesEveryChangeFromItsTokenOnThroughARestart(t *testing.T) {
 
 func TestResumeTokensThatWereNeverGiven(t *testing.T) {
 	r := newRig(t)
-	elsewhere := sealResumeToken("other", 1)
+	elsewhere := sealToken("other", 1)
 	for name, token := range map[string]string{
-		"no token": "x", "another tenant's": elsewhere, "beyond the end": sealResumeToken("acme", 1<<40), "not base64": "%%%",
+		"no token": "x", "another tenant's": elsewhere, "beyond the end": sealToken("acme", 1<<40), "not base64": "%%%",
 	} {
 		stream, err := r.approvals(carol).WatchApprovals(t.Context(), &gatev1.WatchApprovalsRequest{ResumeToken: token})
 		if err != nil {

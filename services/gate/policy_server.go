@@ -2,9 +2,7 @@ package gate
 
 import (
 	"context"
-	"encoding/base64"
 	"slices"
-	"strconv"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -49,7 +47,7 @@ func (s *policyServer) PutGrant(ctx context.Context, in *gatev1.PutGrantRequest)
 		return nil, err
 	}
 	grant := in.GetGrant()
-	if _, count, exists := s.view.stored(caller.Tenant, "", grant.GetGrantId()); count >= maxGrants && !exists {
+	if stored := s.view.tenant(caller.Tenant).grants; len(stored) >= maxGrants && stored[grant.GetGrantId()] == nil {
 		return nil, fault.New(fault.LimitReached, "a tenant has at most %d grants", maxGrants)
 	}
 	after, err := s.grants.Do(ctx, grantKind().Key(caller.Tenant, grant.GetGrantId()), func(g Grant, _ time.Time) (*gatev1.Event, error) {
@@ -126,7 +124,7 @@ func (s *policyServer) PutPolicy(ctx context.Context, in *gatev1.PutPolicyReques
 		return nil, err
 	}
 	key := policyKind().Key(caller.Tenant, put.GetPolicyId())
-	if count, _, exists := s.view.stored(caller.Tenant, put.GetPolicyId(), ""); count >= maxPolicies && !exists {
+	if stored := s.view.tenant(caller.Tenant).policies; len(stored) >= maxPolicies && stored[put.GetPolicyId()] == nil {
 		return nil, fault.New(fault.LimitReached, "a tenant has at most %d policies", maxPolicies)
 	}
 	after, err := s.policies.Do(ctx, key, func(p Policy, _ time.Time) (*gatev1.Event, error) {
@@ -210,9 +208,11 @@ func (s *policyServer) ListPolicyRevisions(ctx context.Context, in *gatev1.ListP
 	if err != nil {
 		return nil, err
 	}
-	before, err := openRevisionToken(in.GetPolicyId(), in.GetPageToken())
-	if err != nil {
-		return nil, err
+	// The token of a page is the last revision that it gave.
+	before, ok := openToken(in.GetPolicyId(), in.GetPageToken())
+	if !ok && in.GetPageToken() != "" {
+		return nil, fault.New(fault.PageTokenInvalid, "the page token is not one that this list gave").
+			Field("page_token", "must be a next_page_token of the same list, unchanged")
 	}
 	revisions, err := s.revisions(ctx, caller.Tenant, in.GetPolicyId())
 	if err != nil {
@@ -229,7 +229,7 @@ func (s *policyServer) ListPolicyRevisions(ctx context.Context, in *gatev1.ListP
 			continue
 		}
 		if len(out.Revisions) == size {
-			out.NextPageToken = sealRevisionToken(in.GetPolicyId(), out.GetRevisions()[size-1].GetRevision())
+			out.NextPageToken = sealToken(in.GetPolicyId(), out.GetRevisions()[size-1].GetRevision())
 			break
 		}
 		stored, err := r.message()
@@ -255,26 +255,6 @@ func (s *policyServer) revisions(ctx context.Context, tenant, id string) ([]Poli
 		err = policyNotFound(id)
 	}
 	return all, err
-}
-
-// The token of a page of revisions is the last one given, bound to its policy.
-func sealRevisionToken(id string, revision uint64) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(id + " " + strconv.FormatUint(revision, 36)))
-}
-
-func openRevisionToken(id, token string) (uint64, error) {
-	if token == "" {
-		return 0, nil
-	}
-	text, err := base64.RawURLEncoding.DecodeString(token)
-	if err == nil && len(text) > len(id)+1 {
-		revision, err := strconv.ParseUint(string(text[len(id)+1:]), 36, 64)
-		if err == nil && sealRevisionToken(id, revision) == token {
-			return revision, nil
-		}
-	}
-	return 0, fault.New(fault.PageTokenInvalid, "the page token is not one that this list gave").
-		Field("page_token", "must be a next_page_token of the same list, unchanged")
 }
 
 func (s *policyServer) DeletePolicy(ctx context.Context, in *gatev1.DeletePolicyRequest) (*gatev1.DeletePolicyResponse, error) {

@@ -2,14 +2,11 @@ package gate
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
-	"strconv"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	gatev1 "weir/gen/gate/v1"
@@ -33,11 +30,13 @@ func (s *approvalServer) WatchApprovals(in *gatev1.WatchApprovalsRequest, stream
 	}
 	after := last
 	if in.GetResumeToken() != "" {
-		if after, err = openResumeToken(caller.Tenant, in.GetResumeToken(), last); err != nil {
-			return err
+		var ok bool
+		if after, ok = openToken(caller.Tenant, in.GetResumeToken()); !ok || after > last {
+			return fault.New(fault.CursorUnavailable, "the resume token is not one that this gate gave").
+				Field("resume_token", "must be one of an earlier answer to the same tenant, unchanged")
 		}
 	}
-	if err := stream.Send(&gatev1.WatchApprovalsResponse{ResumeToken: sealResumeToken(caller.Tenant, after)}); err != nil {
+	if err := stream.Send(&gatev1.WatchApprovalsResponse{ResumeToken: sealToken(caller.Tenant, after)}); err != nil {
 		return err
 	}
 	consumer, err := s.backend.Consumer("gate", "approval-watch", "weir.gate."+journal.Escape(caller.Tenant)+"."+approvalKindName+".*")
@@ -49,7 +48,7 @@ func (s *approvalServer) WatchApprovals(in *gatev1.WatchApprovalsRequest, stream
 		if err != nil && fault.From(err).Kind() == fault.KindUnreadable {
 			// It must not end every watch from here on. What it was, GetApproval says.
 			s.backend.Log.Error("a change cannot be told to those who watch", "subject", stored.Subject, "error", err)
-			change, err = &gatev1.WatchApprovalsResponse{ResumeToken: sealResumeToken(caller.Tenant, stored.Sequence)}, nil
+			change, err = &gatev1.WatchApprovalsResponse{ResumeToken: sealToken(caller.Tenant, stored.Sequence)}, nil
 		}
 		if change == nil || err != nil {
 			return err
@@ -80,7 +79,7 @@ func (s *approvalServer) change(ctx context.Context, caller identity.Caller, sto
 		return nil, nil
 	}
 	out := &gatev1.WatchApprovalsResponse{
-		ResumeToken: sealResumeToken(caller.Tenant, e.Sequence),
+		ResumeToken: sealToken(caller.Tenant, e.Sequence),
 		Change:      e.Type[strings.LastIndex(e.Type, ".")+1:],
 		ChangeTime:  timestamppb.New(e.Time),
 		Approval:    approvalInList(found.State),
@@ -89,50 +88,4 @@ func (s *approvalServer) change(ctx context.Context, caller identity.Caller, sto
 		out.Actor = recorded.Event.GetActor()
 	}
 	return out, nil
-}
-
-// A resume token is opaque to callers: the tenant and the sequence of the last
-// event that was given.
-func sealResumeToken(tenant string, sequence uint64) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(tenant + " " + strconv.FormatUint(sequence, 36)))
-}
-
-func openResumeToken(tenant, token string, last uint64) (uint64, error) {
-	refusal := fault.New(fault.CursorUnavailable, "the resume token is not one that this gate gave").
-		Field("resume_token", "must be one of an earlier answer to the same tenant, unchanged")
-	text, err := base64.RawURLEncoding.DecodeString(token)
-	if err != nil {
-		return 0, refusal
-	}
-	whose, number, _ := strings.Cut(string(text), " ")
-	sequence, err := strconv.ParseUint(number, 36, 64)
-	if err != nil || whose != tenant || sequence > last {
-		return 0, refusal
-	}
-	return sequence, nil
-}
-
-// give records the trust that a decision made, once for each decision.
-func give(ctx context.Context, trusts *aggregate.Loop[Trust, *gatev1.Event], tenant string, decision aggregate.Recorded[*gatev1.Event]) error {
-	given, by := proto.CloneOf(decision.Event.GetApprovalDecided().GetTrust()), decision.Event.GetActor()
-	given.DecisionSequence = decision.Sequence
-	_, err := trusts.Do(ctx, trustKind().Key(tenant, given.GetTrustId()), func(t Trust, _ time.Time) (*gatev1.Event, error) {
-		return decideGive(t, by, given)
-	})
-	return err
-}
-
-// hearDecisions records the trusts that decisions made. It hears of every
-// decision, so that one is made also where the gate died right after it.
-func hearDecisions(trusts *aggregate.Loop[Trust, *gatev1.Event]) journal.Handler {
-	return func(ctx context.Context, e journal.Event) error {
-		recorded, err := aggregate.Decode[*gatev1.Event](e)
-		if err != nil {
-			return err
-		}
-		if recorded.Event.GetApprovalDecided().GetTrust() != nil {
-			return give(ctx, trusts, e.Key.Tenant, recorded)
-		}
-		return nil
-	}
 }

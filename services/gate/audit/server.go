@@ -59,17 +59,17 @@ func (s *Server) ListRecords(ctx context.Context, r *gatev1.ListRecordsRequest) 
 	case limit == 0:
 		limit = defaultPage
 	}
+	// The last page has all that was recorded before the call.
+	if size := s.size(tenant); size < r.GetFirstIndex() || size-r.GetFirstIndex() < uint64(limit) {
+		if err := s.log.Cover(ctx); err != nil {
+			return nil, err
+		}
+	}
 	// The index behind the last one is the empty page that ends a listing.
 	if err := s.reach(ctx, tenant, "first_index", r.GetFirstIndex()); err != nil {
 		return nil, err
 	}
 	records, size, err := s.records(ctx, tenant, int64(r.GetFirstIndex()), limit)
-	if err == nil && len(records) < limit {
-		// The last page has all that was recorded before the call.
-		if err = s.log.Cover(ctx); err == nil {
-			records, size, err = s.records(ctx, tenant, int64(r.GetFirstIndex()), limit)
-		}
-	}
 	if err != nil {
 		return nil, err
 	}
