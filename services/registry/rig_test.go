@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -51,16 +50,10 @@ func newRig(t *testing.T) *rig {
 		states: map[string]fault.Reason{}, rounds: map[string]int{}, amended: map[string]string{},
 	}
 	r.target = &recordingTarget{effects: map[string]int{}}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := grpc.NewServer()
 	gatev1.RegisterGateServiceServer(s, r.gate)
 	conversationv1.RegisterMessageServiceServer(s, r.target)
-	go func() { _ = s.Serve(listener) }()
-	t.Cleanup(s.Stop)
-	r.peers = listener.Addr().String()
+	r.peers = meshtest.Loopback(t, s).Target()
 	r.registry = r.start()
 	return r
 }

@@ -3,9 +3,7 @@ package approvals
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,19 +12,18 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"weir/cmd/internal/console"
+	"weir/cmd/internal/golden"
 	gatev1 "weir/gen/gate/v1"
 	registryv1 "weir/gen/registry/v1"
 	"weir/internal/fault"
+	"weir/internal/meshtest"
 	"weir/internal/visible"
 )
-
-var update = flag.Bool("update", false, "write what is shown to testdata")
 
 var now = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 
@@ -62,29 +59,12 @@ func TestAnApprovalAsItIsShown(t *testing.T) {
 			t.Errorf("%U reaches the terminal", r)
 		}
 	}
-	golden(t, "evil", out.String())
+	golden.Match(t, "evil", out.String())
 
 	out.Reset()
 	plain := &gatev1.Approval{ApprovalId: "01K6", State: gatev1.ApprovalState_APPROVAL_STATE_APPROVED, Operation: "crm/purge", Effect: registryv1.Effect_EFFECT_ADMIN, Requester: "human:omar", InputDigest: strings.Repeat("00", 32)}
 	Show(&console.Terminal{Out: &out, Colour: true}, plain, now, false)
-	golden(t, "plain", strings.ReplaceAll(out.String(), "\x1b", "^"))
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s is now\n%s", path, got)
-	}
+	golden.Match(t, "plain", strings.ReplaceAll(out.String(), "\x1b", "^"))
 }
 
 // What does not fit on the screen is left out, said so, and counted; --full leaves out
@@ -164,19 +144,9 @@ func (g *gate) WatchApprovals(r *gatev1.WatchApprovalsRequest, stream grpc.Serve
 
 func (g *gate) serve(t *testing.T) gatev1.ApprovalServiceClient {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	server := grpc.NewServer()
 	gatev1.RegisterApprovalServiceServer(server, g)
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
-	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
+	conn := meshtest.Loopback(t, server)
 	return gatev1.NewApprovalServiceClient(conn)
 }
 

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +13,6 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
 	"weir/cmd/internal/console"
@@ -62,17 +60,7 @@ func startGate(t *testing.T, signer note.Signer, verifier string) *gate {
 		return answer, nil
 	}))
 	gatev1.RegisterAuditServiceServer(server, audit.NewServer(log, signer, verifier))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
-	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
+	conn := meshtest.Loopback(t, server)
 	meshtest.Eventually(t, "the log is built", func() bool { return log.Ready() == nil })
 	return &gate{t: t, journal: j, client: gatev1.NewAuditServiceClient(conn)}
 }

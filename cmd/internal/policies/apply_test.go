@@ -3,8 +3,6 @@ package policies
 import (
 	"context"
 	"errors"
-	"flag"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,15 +10,14 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
 	"weir/cmd/internal/console"
+	"weir/cmd/internal/golden"
 	gatev1 "weir/gen/gate/v1"
 	"weir/internal/fault"
+	"weir/internal/meshtest"
 )
-
-var update = flag.Bool("update", false, "write what is shown to testdata")
 
 // gate is a PolicyService of a few lines: it keeps, counts revisions, and refuses what is
 // put on another revision than the newest.
@@ -108,19 +105,9 @@ func (g *gate) DeleteGrant(_ context.Context, r *gatev1.DeleteGrantRequest) (*ga
 
 func (g *gate) serve(t *testing.T) gatev1.PolicyServiceClient {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	server := grpc.NewServer()
 	gatev1.RegisterPolicyServiceServer(server, g)
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
-	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
+	conn := meshtest.Loopback(t, server)
 	return gatev1.NewPolicyServiceClient(conn)
 }
 
@@ -180,24 +167,7 @@ func TestThePlanAsItIsShown(t *testing.T) {
 	if !errors.Is(err, Pending) || len(g.did) > 0 {
 		t.Errorf("it gave %v and did %v", err, g.did)
 	}
-	golden(t, "plan", strings.ReplaceAll(out.String(), "\x1b", "^"))
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s is now\n%s", path, got)
-	}
+	golden.Match(t, "plan", strings.ReplaceAll(out.String(), "\x1b", "^"))
 }
 
 func TestApplying(t *testing.T) {
@@ -364,7 +334,7 @@ func TestAnExplanationAsItIsShown(t *testing.T) {
 		},
 		Terms: &gatev1.Terms{OnTimeout: gatev1.OnTimeout_ON_TIMEOUT_ALLOW, NoteRequired: true, Approvers: []*gatev1.Approver{{Scope: "approval.decide.finance", Count: 2}}},
 	})
-	golden(t, "explanation", out.String())
+	golden.Match(t, "explanation", out.String())
 }
 
 // What only the gate sets is no difference.
