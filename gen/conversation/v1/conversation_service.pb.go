@@ -10,6 +10,7 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -29,6 +30,13 @@ type ConversationState int32
 const (
 	ConversationState_CONVERSATION_STATE_UNSPECIFIED ConversationState = 0
 	ConversationState_CONVERSATION_STATE_ACTIVE      ConversationState = 1
+	// PAUSED: it waits for a person; nothing can be appended meanwhile.
+	ConversationState_CONVERSATION_STATE_PAUSED   ConversationState = 2
+	ConversationState_CONVERSATION_STATE_CLOSED   ConversationState = 3
+	ConversationState_CONVERSATION_STATE_ARCHIVED ConversationState = 4
+	// DELETED: its content is erased, or being erased. Only holders of
+	// `conversation.erase` see such a conversation.
+	ConversationState_CONVERSATION_STATE_DELETED ConversationState = 5
 )
 
 // Enum value maps for ConversationState.
@@ -36,10 +44,18 @@ var (
 	ConversationState_name = map[int32]string{
 		0: "CONVERSATION_STATE_UNSPECIFIED",
 		1: "CONVERSATION_STATE_ACTIVE",
+		2: "CONVERSATION_STATE_PAUSED",
+		3: "CONVERSATION_STATE_CLOSED",
+		4: "CONVERSATION_STATE_ARCHIVED",
+		5: "CONVERSATION_STATE_DELETED",
 	}
 	ConversationState_value = map[string]int32{
 		"CONVERSATION_STATE_UNSPECIFIED": 0,
 		"CONVERSATION_STATE_ACTIVE":      1,
+		"CONVERSATION_STATE_PAUSED":      2,
+		"CONVERSATION_STATE_CLOSED":      3,
+		"CONVERSATION_STATE_ARCHIVED":    4,
+		"CONVERSATION_STATE_DELETED":     5,
 	}
 )
 
@@ -77,13 +93,26 @@ type Conversation struct {
 	Title          string                 `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
 	// Owner is the subject that created it.
 	Owner string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
-	// Participants may read and append. Subjects such as `agent:bob`.
+	// Participants may read and append. Subjects such as `agent:bob`, and groups
+	// such as `group:reviewers`, whose members take part.
 	Participants []string          `protobuf:"bytes,4,rep,name=participants,proto3" json:"participants,omitempty"`
 	State        ConversationState `protobuf:"varint,5,opt,name=state,proto3,enum=weir.conversation.v1.ConversationState" json:"state,omitempty"`
-	// Head is the position of the last message; 0 when there is none.
-	Head          int64                  `protobuf:"varint,6,opt,name=head,proto3" json:"head,omitempty"`
-	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	UpdateTime    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
+	// Head is the position of the last message, and so the count of messages; 0
+	// when there is none.
+	Head       int64                  `protobuf:"varint,6,opt,name=head,proto3" json:"head,omitempty"`
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// Update_time is when it was last active.
+	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
+	Labels     []string               `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty"`
+	// Pauses are the approvals that it waits for. With any it is PAUSED, unless it
+	// is closed.
+	Pauses []*Pause `protobuf:"bytes,10,rep,name=pauses,proto3" json:"pauses,omitempty"`
+	// Parent is set for a fork.
+	Parent *Parent `protobuf:"bytes,11,opt,name=parent,proto3" json:"parent,omitempty"`
+	// Open_calls is how many calls have no result yet.
+	OpenCalls int32 `protobuf:"varint,12,opt,name=open_calls,json=openCalls,proto3" json:"open_calls,omitempty"`
+	// Turns are the members of groups that are to answer.
+	Turns         []*Turn `protobuf:"bytes,13,rep,name=turns,proto3" json:"turns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -174,22 +203,254 @@ func (x *Conversation) GetUpdateTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Conversation) GetLabels() []string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Conversation) GetPauses() []*Pause {
+	if x != nil {
+		return x.Pauses
+	}
+	return nil
+}
+
+func (x *Conversation) GetParent() *Parent {
+	if x != nil {
+		return x.Parent
+	}
+	return nil
+}
+
+func (x *Conversation) GetOpenCalls() int32 {
+	if x != nil {
+		return x.OpenCalls
+	}
+	return 0
+}
+
+func (x *Conversation) GetTurns() []*Turn {
+	if x != nil {
+		return x.Turns
+	}
+	return nil
+}
+
+// Pause is what a conversation waits for.
+type Pause struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ApprovalId    string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	Operation     string                 `protobuf:"bytes,2,opt,name=operation,proto3" json:"operation,omitempty"`
+	Requester     string                 `protobuf:"bytes,3,opt,name=requester,proto3" json:"requester,omitempty"`
+	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pause) Reset() {
+	*x = Pause{}
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pause) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pause) ProtoMessage() {}
+
+func (x *Pause) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pause.ProtoReflect.Descriptor instead.
+func (*Pause) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Pause) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *Pause) GetOperation() string {
+	if x != nil {
+		return x.Operation
+	}
+	return ""
+}
+
+func (x *Pause) GetRequester() string {
+	if x != nil {
+		return x.Requester
+	}
+	return ""
+}
+
+func (x *Pause) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+// Parent is where a fork began.
+type Parent struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	// Position is the last one that both share.
+	Position      int64 `protobuf:"varint,2,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Parent) Reset() {
+	*x = Parent{}
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Parent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Parent) ProtoMessage() {}
+
+func (x *Parent) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Parent.ProtoReflect.Descriptor instead.
+func (*Parent) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Parent) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *Parent) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+// Turn is members of a group that are to answer a message.
+type Turn struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	MessageId     string                 `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	Members       []string               `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
+	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Turn) Reset() {
+	*x = Turn{}
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Turn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Turn) ProtoMessage() {}
+
+func (x *Turn) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Turn.ProtoReflect.Descriptor instead.
+func (*Turn) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Turn) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *Turn) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *Turn) GetMembers() []string {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *Turn) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
 type CreateConversationRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Conversation_id is chosen by the caller:
-	// `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`.
+	// `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`. If unset, request_id must be set, and the
+	// id is made from it.
 	ConversationId string `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
 	// Title is at most 200 characters.
 	Title string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
 	// Participants beside the caller, at most 100.
-	Participants  []string `protobuf:"bytes,3,rep,name=participants,proto3" json:"participants,omitempty"`
+	Participants []string `protobuf:"bytes,3,rep,name=participants,proto3" json:"participants,omitempty"`
+	// Labels are at most 16.
+	Labels []string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty"`
+	// Request_id makes retries converge where no conversation_id is chosen.
+	RequestId     string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateConversationRequest) Reset() {
 	*x = CreateConversationRequest{}
-	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[1]
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -201,7 +462,7 @@ func (x *CreateConversationRequest) String() string {
 func (*CreateConversationRequest) ProtoMessage() {}
 
 func (x *CreateConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[1]
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -214,7 +475,7 @@ func (x *CreateConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateConversationRequest.ProtoReflect.Descriptor instead.
 func (*CreateConversationRequest) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{1}
+	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CreateConversationRequest) GetConversationId() string {
@@ -238,6 +499,20 @@ func (x *CreateConversationRequest) GetParticipants() []string {
 	return nil
 }
 
+func (x *CreateConversationRequest) GetLabels() []string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *CreateConversationRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
 type CreateConversationResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Conversation  *Conversation          `protobuf:"bytes,1,opt,name=conversation,proto3" json:"conversation,omitempty"`
@@ -247,7 +522,7 @@ type CreateConversationResponse struct {
 
 func (x *CreateConversationResponse) Reset() {
 	*x = CreateConversationResponse{}
-	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[2]
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -259,7 +534,7 @@ func (x *CreateConversationResponse) String() string {
 func (*CreateConversationResponse) ProtoMessage() {}
 
 func (x *CreateConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[2]
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -272,7 +547,7 @@ func (x *CreateConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateConversationResponse.ProtoReflect.Descriptor instead.
 func (*CreateConversationResponse) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{2}
+	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CreateConversationResponse) GetConversation() *Conversation {
@@ -291,7 +566,7 @@ type GetConversationRequest struct {
 
 func (x *GetConversationRequest) Reset() {
 	*x = GetConversationRequest{}
-	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[3]
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -303,7 +578,7 @@ func (x *GetConversationRequest) String() string {
 func (*GetConversationRequest) ProtoMessage() {}
 
 func (x *GetConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[3]
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -316,7 +591,7 @@ func (x *GetConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConversationRequest.ProtoReflect.Descriptor instead.
 func (*GetConversationRequest) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{3}
+	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetConversationRequest) GetConversationId() string {
@@ -335,7 +610,7 @@ type GetConversationResponse struct {
 
 func (x *GetConversationResponse) Reset() {
 	*x = GetConversationResponse{}
-	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[4]
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -347,7 +622,7 @@ func (x *GetConversationResponse) String() string {
 func (*GetConversationResponse) ProtoMessage() {}
 
 func (x *GetConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[4]
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -360,7 +635,7 @@ func (x *GetConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConversationResponse.ProtoReflect.Descriptor instead.
 func (*GetConversationResponse) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{4}
+	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetConversationResponse) GetConversation() *Conversation {
@@ -373,15 +648,30 @@ func (x *GetConversationResponse) GetConversation() *Conversation {
 type ListConversationsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Page_size is at most 1,000; 100 if unset.
-	PageSize      int32  `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageSize  int32  `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Filters; what is unset does not matter. A page is full, however many
+	// conversations the filters leave out.
+	//
+	// Owner such as `human:ann`.
+	Owner string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Participant is a subject or group that takes part beside the owner: an agent,
+	// for one.
+	Participant string `protobuf:"bytes,4,opt,name=participant,proto3" json:"participant,omitempty"`
+	// States; if unset all but ARCHIVED.
+	States []ConversationState `protobuf:"varint,5,rep,packed,name=states,proto3,enum=weir.conversation.v1.ConversationState" json:"states,omitempty"`
+	Label  string              `protobuf:"bytes,6,opt,name=label,proto3" json:"label,omitempty"`
+	// Active_after and active_before bound update_time: from the first on, and
+	// before the second.
+	ActiveAfter   *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=active_after,json=activeAfter,proto3" json:"active_after,omitempty"`
+	ActiveBefore  *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=active_before,json=activeBefore,proto3" json:"active_before,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListConversationsRequest) Reset() {
 	*x = ListConversationsRequest{}
-	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[5]
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -393,7 +683,7 @@ func (x *ListConversationsRequest) String() string {
 func (*ListConversationsRequest) ProtoMessage() {}
 
 func (x *ListConversationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[5]
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -406,7 +696,7 @@ func (x *ListConversationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListConversationsRequest.ProtoReflect.Descriptor instead.
 func (*ListConversationsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{5}
+	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListConversationsRequest) GetPageSize() int32 {
@@ -423,6 +713,48 @@ func (x *ListConversationsRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListConversationsRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *ListConversationsRequest) GetParticipant() string {
+	if x != nil {
+		return x.Participant
+	}
+	return ""
+}
+
+func (x *ListConversationsRequest) GetStates() []ConversationState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *ListConversationsRequest) GetLabel() string {
+	if x != nil {
+		return x.Label
+	}
+	return ""
+}
+
+func (x *ListConversationsRequest) GetActiveAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ActiveAfter
+	}
+	return nil
+}
+
+func (x *ListConversationsRequest) GetActiveBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ActiveBefore
+	}
+	return nil
+}
+
 type ListConversationsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Conversations []*Conversation        `protobuf:"bytes,1,rep,name=conversations,proto3" json:"conversations,omitempty"`
@@ -434,7 +766,7 @@ type ListConversationsResponse struct {
 
 func (x *ListConversationsResponse) Reset() {
 	*x = ListConversationsResponse{}
-	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[6]
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -446,7 +778,7 @@ func (x *ListConversationsResponse) String() string {
 func (*ListConversationsResponse) ProtoMessage() {}
 
 func (x *ListConversationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[6]
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -459,7 +791,7 @@ func (x *ListConversationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListConversationsResponse.ProtoReflect.Descriptor instead.
 func (*ListConversationsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{6}
+	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListConversationsResponse) GetConversations() []*Conversation {
@@ -476,11 +808,528 @@ func (x *ListConversationsResponse) GetNextPageToken() string {
 	return ""
 }
 
+type UpdateConversationRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	// Update_mask names what is set: `title`, `labels`, `participants`.
+	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
+	Title         string                 `protobuf:"bytes,3,opt,name=title,proto3" json:"title,omitempty"`
+	Labels        []string               `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty"`
+	Participants  []string               `protobuf:"bytes,5,rep,name=participants,proto3" json:"participants,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateConversationRequest) Reset() {
+	*x = UpdateConversationRequest{}
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateConversationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateConversationRequest) ProtoMessage() {}
+
+func (x *UpdateConversationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateConversationRequest.ProtoReflect.Descriptor instead.
+func (*UpdateConversationRequest) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *UpdateConversationRequest) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *UpdateConversationRequest) GetUpdateMask() *fieldmaskpb.FieldMask {
+	if x != nil {
+		return x.UpdateMask
+	}
+	return nil
+}
+
+func (x *UpdateConversationRequest) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *UpdateConversationRequest) GetLabels() []string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *UpdateConversationRequest) GetParticipants() []string {
+	if x != nil {
+		return x.Participants
+	}
+	return nil
+}
+
+type UpdateConversationResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Conversation  *Conversation          `protobuf:"bytes,1,opt,name=conversation,proto3" json:"conversation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateConversationResponse) Reset() {
+	*x = UpdateConversationResponse{}
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateConversationResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateConversationResponse) ProtoMessage() {}
+
+func (x *UpdateConversationResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateConversationResponse.ProtoReflect.Descriptor instead.
+func (*UpdateConversationResponse) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *UpdateConversationResponse) GetConversation() *Conversation {
+	if x != nil {
+		return x.Conversation
+	}
+	return nil
+}
+
+type CloseConversationRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *CloseConversationRequest) Reset() {
+	*x = CloseConversationRequest{}
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseConversationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseConversationRequest) ProtoMessage() {}
+
+func (x *CloseConversationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseConversationRequest.ProtoReflect.Descriptor instead.
+func (*CloseConversationRequest) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *CloseConversationRequest) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+type CloseConversationResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Conversation  *Conversation          `protobuf:"bytes,1,opt,name=conversation,proto3" json:"conversation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseConversationResponse) Reset() {
+	*x = CloseConversationResponse{}
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseConversationResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseConversationResponse) ProtoMessage() {}
+
+func (x *CloseConversationResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseConversationResponse.ProtoReflect.Descriptor instead.
+func (*CloseConversationResponse) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *CloseConversationResponse) GetConversation() *Conversation {
+	if x != nil {
+		return x.Conversation
+	}
+	return nil
+}
+
+type ReopenConversationRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ReopenConversationRequest) Reset() {
+	*x = ReopenConversationRequest{}
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReopenConversationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReopenConversationRequest) ProtoMessage() {}
+
+func (x *ReopenConversationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReopenConversationRequest.ProtoReflect.Descriptor instead.
+func (*ReopenConversationRequest) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ReopenConversationRequest) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+type ReopenConversationResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Conversation  *Conversation          `protobuf:"bytes,1,opt,name=conversation,proto3" json:"conversation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReopenConversationResponse) Reset() {
+	*x = ReopenConversationResponse{}
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReopenConversationResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReopenConversationResponse) ProtoMessage() {}
+
+func (x *ReopenConversationResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReopenConversationResponse.ProtoReflect.Descriptor instead.
+func (*ReopenConversationResponse) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ReopenConversationResponse) GetConversation() *Conversation {
+	if x != nil {
+		return x.Conversation
+	}
+	return nil
+}
+
+type ArchiveConversationRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ArchiveConversationRequest) Reset() {
+	*x = ArchiveConversationRequest{}
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ArchiveConversationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ArchiveConversationRequest) ProtoMessage() {}
+
+func (x *ArchiveConversationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ArchiveConversationRequest.ProtoReflect.Descriptor instead.
+func (*ArchiveConversationRequest) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ArchiveConversationRequest) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+type ArchiveConversationResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Conversation  *Conversation          `protobuf:"bytes,1,opt,name=conversation,proto3" json:"conversation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ArchiveConversationResponse) Reset() {
+	*x = ArchiveConversationResponse{}
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ArchiveConversationResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ArchiveConversationResponse) ProtoMessage() {}
+
+func (x *ArchiveConversationResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ArchiveConversationResponse.ProtoReflect.Descriptor instead.
+func (*ArchiveConversationResponse) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ArchiveConversationResponse) GetConversation() *Conversation {
+	if x != nil {
+		return x.Conversation
+	}
+	return nil
+}
+
+type ForkConversationRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Parent_conversation_id is the conversation to fork.
+	ParentConversationId string `protobuf:"bytes,1,opt,name=parent_conversation_id,json=parentConversationId,proto3" json:"parent_conversation_id,omitempty"`
+	// Position is the last one to share; 0 shares nothing.
+	Position int64 `protobuf:"varint,2,opt,name=position,proto3" json:"position,omitempty"`
+	// Conversation_id of the fork, chosen by the caller.
+	ConversationId string `protobuf:"bytes,3,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	Title          string `protobuf:"bytes,4,opt,name=title,proto3" json:"title,omitempty"`
+	// Participants of the fork beside the caller. They read the shared past too.
+	Participants  []string `protobuf:"bytes,5,rep,name=participants,proto3" json:"participants,omitempty"`
+	Labels        []string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForkConversationRequest) Reset() {
+	*x = ForkConversationRequest{}
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForkConversationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForkConversationRequest) ProtoMessage() {}
+
+func (x *ForkConversationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForkConversationRequest.ProtoReflect.Descriptor instead.
+func (*ForkConversationRequest) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ForkConversationRequest) GetParentConversationId() string {
+	if x != nil {
+		return x.ParentConversationId
+	}
+	return ""
+}
+
+func (x *ForkConversationRequest) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *ForkConversationRequest) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *ForkConversationRequest) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *ForkConversationRequest) GetParticipants() []string {
+	if x != nil {
+		return x.Participants
+	}
+	return nil
+}
+
+func (x *ForkConversationRequest) GetLabels() []string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+type ForkConversationResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Conversation  *Conversation          `protobuf:"bytes,1,opt,name=conversation,proto3" json:"conversation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForkConversationResponse) Reset() {
+	*x = ForkConversationResponse{}
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForkConversationResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForkConversationResponse) ProtoMessage() {}
+
+func (x *ForkConversationResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_conversation_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForkConversationResponse.ProtoReflect.Descriptor instead.
+func (*ForkConversationResponse) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_conversation_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ForkConversationResponse) GetConversation() *Conversation {
+	if x != nil {
+		return x.Conversation
+	}
+	return nil
+}
+
 var File_weir_conversation_v1_conversation_service_proto protoreflect.FileDescriptor
 
 const file_weir_conversation_v1_conversation_service_proto_rawDesc = "" +
 	"\n" +
-	"/weir/conversation/v1/conversation_service.proto\x12\x14weir.conversation.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd4\x02\n" +
+	"/weir/conversation/v1/conversation_service.proto\x12\x14weir.conversation.v1\x1a\x1bbuf/validate/validate.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa8\x04\n" +
 	"\fConversation\x12'\n" +
 	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12\x14\n" +
@@ -491,32 +1340,104 @@ const file_weir_conversation_v1_conversation_service_proto_rawDesc = "" +
 	"\vcreate_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x12;\n" +
 	"\vupdate_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"updateTime\"\xfb\x01\n" +
-	"\x19CreateConversationRequest\x12Q\n" +
-	"\x0fconversation_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\x12\x1e\n" +
-	"\x05title\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05title\x12k\n" +
-	"\fparticipants\x18\x03 \x03(\tBG\xbaHD\x92\x01A\x10d\x18\x01\";r927^(human|agent|service):[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\fparticipants\"d\n" +
+	"updateTime\x12\x16\n" +
+	"\x06labels\x18\t \x03(\tR\x06labels\x123\n" +
+	"\x06pauses\x18\n" +
+	" \x03(\v2\x1b.weir.conversation.v1.PauseR\x06pauses\x124\n" +
+	"\x06parent\x18\v \x01(\v2\x1c.weir.conversation.v1.ParentR\x06parent\x12\x1d\n" +
+	"\n" +
+	"open_calls\x18\f \x01(\x05R\topenCalls\x120\n" +
+	"\x05turns\x18\r \x03(\v2\x1a.weir.conversation.v1.TurnR\x05turns\"\xa1\x01\n" +
+	"\x05Pause\x12\x1f\n" +
+	"\vapproval_id\x18\x01 \x01(\tR\n" +
+	"approvalId\x12\x1c\n" +
+	"\toperation\x18\x02 \x01(\tR\toperation\x12\x1c\n" +
+	"\trequester\x18\x03 \x01(\tR\trequester\x12;\n" +
+	"\vcreate_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\"M\n" +
+	"\x06Parent\x12'\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12\x1a\n" +
+	"\bposition\x18\x02 \x01(\x03R\bposition\"\x92\x01\n" +
+	"\x04Turn\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x02 \x01(\tR\tmessageId\x12\x18\n" +
+	"\amembers\x18\x03 \x03(\tR\amembers\x12;\n" +
+	"\vexpire_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\"\x9d\x03\n" +
+	"\x19CreateConversationRequest\x12T\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\x12\x1e\n" +
+	"\x05title\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05title\x12q\n" +
+	"\fparticipants\x18\x03 \x03(\tBM\xbaHJ\x92\x01G\x10d\x18\x01\"Ar?2=^(human|agent|service|group):[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\fparticipants\x12K\n" +
+	"\x06labels\x18\x04 \x03(\tB3\xbaH0\x92\x01-\x10\x10\x18\x01\"'r%2#^[A-Za-z0-9][A-Za-z0-9._/=-]{0,62}$R\x06labels\x12J\n" +
+	"\n" +
+	"request_id\x18\x05 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\trequestId\"d\n" +
 	"\x1aCreateConversationResponse\x12F\n" +
 	"\fconversation\x18\x01 \x01(\v2\".weir.conversation.v1.ConversationR\fconversation\"k\n" +
 	"\x16GetConversationRequest\x12Q\n" +
 	"\x0fconversation_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\"a\n" +
 	"\x17GetConversationResponse\x12F\n" +
-	"\fconversation\x18\x01 \x01(\v2\".weir.conversation.v1.ConversationR\fconversation\"l\n" +
+	"\fconversation\x18\x01 \x01(\v2\".weir.conversation.v1.ConversationR\fconversation\"\xcf\x04\n" +
 	"\x18ListConversationsRequest\x12'\n" +
 	"\tpage_size\x18\x01 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\bpageSize\x12'\n" +
 	"\n" +
-	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"\x8d\x01\n" +
+	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\x12W\n" +
+	"\x05owner\x18\x03 \x01(\tBA\xbaH>\xd8\x01\x01r927^(human|agent|service):[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x05owner\x12i\n" +
+	"\vparticipant\x18\x04 \x01(\tBG\xbaHD\xd8\x01\x01r?2=^(human|agent|service|group):[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\vparticipant\x12X\n" +
+	"\x06states\x18\x05 \x03(\x0e2'.weir.conversation.v1.ConversationStateB\x17\xbaH\x14\x92\x01\x11\x10\x04\x18\x01\"\v\x82\x01\b\x18\x01\x18\x02\x18\x03\x18\x04R\x06states\x12C\n" +
+	"\x05label\x18\x06 \x01(\tB-\xbaH*\xd8\x01\x01r%2#^[A-Za-z0-9][A-Za-z0-9._/=-]{0,62}$R\x05label\x12=\n" +
+	"\factive_after\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\vactiveAfter\x12?\n" +
+	"\ractive_before\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\factiveBefore\"\x8d\x01\n" +
 	"\x19ListConversationsResponse\x12H\n" +
 	"\rconversations\x18\x01 \x03(\v2\".weir.conversation.v1.ConversationR\rconversations\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*V\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x93\x03\n" +
+	"\x19UpdateConversationRequest\x12Q\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\x12C\n" +
+	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskB\x06\xbaH\x03\xc8\x01\x01R\n" +
+	"updateMask\x12\x1e\n" +
+	"\x05title\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05title\x12K\n" +
+	"\x06labels\x18\x04 \x03(\tB3\xbaH0\x92\x01-\x10\x10\x18\x01\"'r%2#^[A-Za-z0-9][A-Za-z0-9._/=-]{0,62}$R\x06labels\x12q\n" +
+	"\fparticipants\x18\x05 \x03(\tBM\xbaHJ\x92\x01G\x10d\x18\x01\"Ar?2=^(human|agent|service|group):[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\fparticipants\"d\n" +
+	"\x1aUpdateConversationResponse\x12F\n" +
+	"\fconversation\x18\x01 \x01(\v2\".weir.conversation.v1.ConversationR\fconversation\"m\n" +
+	"\x18CloseConversationRequest\x12Q\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\"c\n" +
+	"\x19CloseConversationResponse\x12F\n" +
+	"\fconversation\x18\x01 \x01(\v2\".weir.conversation.v1.ConversationR\fconversation\"n\n" +
+	"\x19ReopenConversationRequest\x12Q\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\"d\n" +
+	"\x1aReopenConversationResponse\x12F\n" +
+	"\fconversation\x18\x01 \x01(\v2\".weir.conversation.v1.ConversationR\fconversation\"o\n" +
+	"\x1aArchiveConversationRequest\x12Q\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\"e\n" +
+	"\x1bArchiveConversationResponse\x12F\n" +
+	"\fconversation\x18\x01 \x01(\v2\".weir.conversation.v1.ConversationR\fconversation\"\xd1\x03\n" +
+	"\x17ForkConversationRequest\x12^\n" +
+	"\x16parent_conversation_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x14parentConversationId\x12#\n" +
+	"\bposition\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\bposition\x12Q\n" +
+	"\x0fconversation_id\x18\x03 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\x12\x1e\n" +
+	"\x05title\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05title\x12q\n" +
+	"\fparticipants\x18\x05 \x03(\tBM\xbaHJ\x92\x01G\x10d\x18\x01\"Ar?2=^(human|agent|service|group):[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\fparticipants\x12K\n" +
+	"\x06labels\x18\x06 \x03(\tB3\xbaH0\x92\x01-\x10\x10\x18\x01\"'r%2#^[A-Za-z0-9][A-Za-z0-9._/=-]{0,62}$R\x06labels\"b\n" +
+	"\x18ForkConversationResponse\x12F\n" +
+	"\fconversation\x18\x01 \x01(\v2\".weir.conversation.v1.ConversationR\fconversation*\xd5\x01\n" +
 	"\x11ConversationState\x12\"\n" +
 	"\x1eCONVERSATION_STATE_UNSPECIFIED\x10\x00\x12\x1d\n" +
-	"\x19CONVERSATION_STATE_ACTIVE\x10\x012\xf4\x02\n" +
+	"\x19CONVERSATION_STATE_ACTIVE\x10\x01\x12\x1d\n" +
+	"\x19CONVERSATION_STATE_PAUSED\x10\x02\x12\x1d\n" +
+	"\x19CONVERSATION_STATE_CLOSED\x10\x03\x12\x1f\n" +
+	"\x1bCONVERSATION_STATE_ARCHIVED\x10\x04\x12\x1e\n" +
+	"\x1aCONVERSATION_STATE_DELETED\x10\x052\xcb\a\n" +
 	"\x13ConversationService\x12w\n" +
 	"\x12CreateConversation\x12/.weir.conversation.v1.CreateConversationRequest\x1a0.weir.conversation.v1.CreateConversationResponse\x12n\n" +
 	"\x0fGetConversation\x12,.weir.conversation.v1.GetConversationRequest\x1a-.weir.conversation.v1.GetConversationResponse\x12t\n" +
-	"\x11ListConversations\x12..weir.conversation.v1.ListConversationsRequest\x1a/.weir.conversation.v1.ListConversationsResponseB)Z'weir/gen/conversation/v1;conversationv1b\x06proto3"
+	"\x11ListConversations\x12..weir.conversation.v1.ListConversationsRequest\x1a/.weir.conversation.v1.ListConversationsResponse\x12w\n" +
+	"\x12UpdateConversation\x12/.weir.conversation.v1.UpdateConversationRequest\x1a0.weir.conversation.v1.UpdateConversationResponse\x12t\n" +
+	"\x11CloseConversation\x12..weir.conversation.v1.CloseConversationRequest\x1a/.weir.conversation.v1.CloseConversationResponse\x12w\n" +
+	"\x12ReopenConversation\x12/.weir.conversation.v1.ReopenConversationRequest\x1a0.weir.conversation.v1.ReopenConversationResponse\x12z\n" +
+	"\x13ArchiveConversation\x120.weir.conversation.v1.ArchiveConversationRequest\x1a1.weir.conversation.v1.ArchiveConversationResponse\x12q\n" +
+	"\x10ForkConversation\x12-.weir.conversation.v1.ForkConversationRequest\x1a..weir.conversation.v1.ForkConversationResponseB)Z'weir/gen/conversation/v1;conversationv1b\x06proto3"
 
 var (
 	file_weir_conversation_v1_conversation_service_proto_rawDescOnce sync.Once
@@ -531,36 +1452,74 @@ func file_weir_conversation_v1_conversation_service_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_conversation_v1_conversation_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_conversation_v1_conversation_service_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_weir_conversation_v1_conversation_service_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_weir_conversation_v1_conversation_service_proto_goTypes = []any{
-	(ConversationState)(0),             // 0: weir.conversation.v1.ConversationState
-	(*Conversation)(nil),               // 1: weir.conversation.v1.Conversation
-	(*CreateConversationRequest)(nil),  // 2: weir.conversation.v1.CreateConversationRequest
-	(*CreateConversationResponse)(nil), // 3: weir.conversation.v1.CreateConversationResponse
-	(*GetConversationRequest)(nil),     // 4: weir.conversation.v1.GetConversationRequest
-	(*GetConversationResponse)(nil),    // 5: weir.conversation.v1.GetConversationResponse
-	(*ListConversationsRequest)(nil),   // 6: weir.conversation.v1.ListConversationsRequest
-	(*ListConversationsResponse)(nil),  // 7: weir.conversation.v1.ListConversationsResponse
-	(*timestamppb.Timestamp)(nil),      // 8: google.protobuf.Timestamp
+	(ConversationState)(0),              // 0: weir.conversation.v1.ConversationState
+	(*Conversation)(nil),                // 1: weir.conversation.v1.Conversation
+	(*Pause)(nil),                       // 2: weir.conversation.v1.Pause
+	(*Parent)(nil),                      // 3: weir.conversation.v1.Parent
+	(*Turn)(nil),                        // 4: weir.conversation.v1.Turn
+	(*CreateConversationRequest)(nil),   // 5: weir.conversation.v1.CreateConversationRequest
+	(*CreateConversationResponse)(nil),  // 6: weir.conversation.v1.CreateConversationResponse
+	(*GetConversationRequest)(nil),      // 7: weir.conversation.v1.GetConversationRequest
+	(*GetConversationResponse)(nil),     // 8: weir.conversation.v1.GetConversationResponse
+	(*ListConversationsRequest)(nil),    // 9: weir.conversation.v1.ListConversationsRequest
+	(*ListConversationsResponse)(nil),   // 10: weir.conversation.v1.ListConversationsResponse
+	(*UpdateConversationRequest)(nil),   // 11: weir.conversation.v1.UpdateConversationRequest
+	(*UpdateConversationResponse)(nil),  // 12: weir.conversation.v1.UpdateConversationResponse
+	(*CloseConversationRequest)(nil),    // 13: weir.conversation.v1.CloseConversationRequest
+	(*CloseConversationResponse)(nil),   // 14: weir.conversation.v1.CloseConversationResponse
+	(*ReopenConversationRequest)(nil),   // 15: weir.conversation.v1.ReopenConversationRequest
+	(*ReopenConversationResponse)(nil),  // 16: weir.conversation.v1.ReopenConversationResponse
+	(*ArchiveConversationRequest)(nil),  // 17: weir.conversation.v1.ArchiveConversationRequest
+	(*ArchiveConversationResponse)(nil), // 18: weir.conversation.v1.ArchiveConversationResponse
+	(*ForkConversationRequest)(nil),     // 19: weir.conversation.v1.ForkConversationRequest
+	(*ForkConversationResponse)(nil),    // 20: weir.conversation.v1.ForkConversationResponse
+	(*timestamppb.Timestamp)(nil),       // 21: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil),       // 22: google.protobuf.FieldMask
 }
 var file_weir_conversation_v1_conversation_service_proto_depIdxs = []int32{
-	0, // 0: weir.conversation.v1.Conversation.state:type_name -> weir.conversation.v1.ConversationState
-	8, // 1: weir.conversation.v1.Conversation.create_time:type_name -> google.protobuf.Timestamp
-	8, // 2: weir.conversation.v1.Conversation.update_time:type_name -> google.protobuf.Timestamp
-	1, // 3: weir.conversation.v1.CreateConversationResponse.conversation:type_name -> weir.conversation.v1.Conversation
-	1, // 4: weir.conversation.v1.GetConversationResponse.conversation:type_name -> weir.conversation.v1.Conversation
-	1, // 5: weir.conversation.v1.ListConversationsResponse.conversations:type_name -> weir.conversation.v1.Conversation
-	2, // 6: weir.conversation.v1.ConversationService.CreateConversation:input_type -> weir.conversation.v1.CreateConversationRequest
-	4, // 7: weir.conversation.v1.ConversationService.GetConversation:input_type -> weir.conversation.v1.GetConversationRequest
-	6, // 8: weir.conversation.v1.ConversationService.ListConversations:input_type -> weir.conversation.v1.ListConversationsRequest
-	3, // 9: weir.conversation.v1.ConversationService.CreateConversation:output_type -> weir.conversation.v1.CreateConversationResponse
-	5, // 10: weir.conversation.v1.ConversationService.GetConversation:output_type -> weir.conversation.v1.GetConversationResponse
-	7, // 11: weir.conversation.v1.ConversationService.ListConversations:output_type -> weir.conversation.v1.ListConversationsResponse
-	9, // [9:12] is the sub-list for method output_type
-	6, // [6:9] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	0,  // 0: weir.conversation.v1.Conversation.state:type_name -> weir.conversation.v1.ConversationState
+	21, // 1: weir.conversation.v1.Conversation.create_time:type_name -> google.protobuf.Timestamp
+	21, // 2: weir.conversation.v1.Conversation.update_time:type_name -> google.protobuf.Timestamp
+	2,  // 3: weir.conversation.v1.Conversation.pauses:type_name -> weir.conversation.v1.Pause
+	3,  // 4: weir.conversation.v1.Conversation.parent:type_name -> weir.conversation.v1.Parent
+	4,  // 5: weir.conversation.v1.Conversation.turns:type_name -> weir.conversation.v1.Turn
+	21, // 6: weir.conversation.v1.Pause.create_time:type_name -> google.protobuf.Timestamp
+	21, // 7: weir.conversation.v1.Turn.expire_time:type_name -> google.protobuf.Timestamp
+	1,  // 8: weir.conversation.v1.CreateConversationResponse.conversation:type_name -> weir.conversation.v1.Conversation
+	1,  // 9: weir.conversation.v1.GetConversationResponse.conversation:type_name -> weir.conversation.v1.Conversation
+	0,  // 10: weir.conversation.v1.ListConversationsRequest.states:type_name -> weir.conversation.v1.ConversationState
+	21, // 11: weir.conversation.v1.ListConversationsRequest.active_after:type_name -> google.protobuf.Timestamp
+	21, // 12: weir.conversation.v1.ListConversationsRequest.active_before:type_name -> google.protobuf.Timestamp
+	1,  // 13: weir.conversation.v1.ListConversationsResponse.conversations:type_name -> weir.conversation.v1.Conversation
+	22, // 14: weir.conversation.v1.UpdateConversationRequest.update_mask:type_name -> google.protobuf.FieldMask
+	1,  // 15: weir.conversation.v1.UpdateConversationResponse.conversation:type_name -> weir.conversation.v1.Conversation
+	1,  // 16: weir.conversation.v1.CloseConversationResponse.conversation:type_name -> weir.conversation.v1.Conversation
+	1,  // 17: weir.conversation.v1.ReopenConversationResponse.conversation:type_name -> weir.conversation.v1.Conversation
+	1,  // 18: weir.conversation.v1.ArchiveConversationResponse.conversation:type_name -> weir.conversation.v1.Conversation
+	1,  // 19: weir.conversation.v1.ForkConversationResponse.conversation:type_name -> weir.conversation.v1.Conversation
+	5,  // 20: weir.conversation.v1.ConversationService.CreateConversation:input_type -> weir.conversation.v1.CreateConversationRequest
+	7,  // 21: weir.conversation.v1.ConversationService.GetConversation:input_type -> weir.conversation.v1.GetConversationRequest
+	9,  // 22: weir.conversation.v1.ConversationService.ListConversations:input_type -> weir.conversation.v1.ListConversationsRequest
+	11, // 23: weir.conversation.v1.ConversationService.UpdateConversation:input_type -> weir.conversation.v1.UpdateConversationRequest
+	13, // 24: weir.conversation.v1.ConversationService.CloseConversation:input_type -> weir.conversation.v1.CloseConversationRequest
+	15, // 25: weir.conversation.v1.ConversationService.ReopenConversation:input_type -> weir.conversation.v1.ReopenConversationRequest
+	17, // 26: weir.conversation.v1.ConversationService.ArchiveConversation:input_type -> weir.conversation.v1.ArchiveConversationRequest
+	19, // 27: weir.conversation.v1.ConversationService.ForkConversation:input_type -> weir.conversation.v1.ForkConversationRequest
+	6,  // 28: weir.conversation.v1.ConversationService.CreateConversation:output_type -> weir.conversation.v1.CreateConversationResponse
+	8,  // 29: weir.conversation.v1.ConversationService.GetConversation:output_type -> weir.conversation.v1.GetConversationResponse
+	10, // 30: weir.conversation.v1.ConversationService.ListConversations:output_type -> weir.conversation.v1.ListConversationsResponse
+	12, // 31: weir.conversation.v1.ConversationService.UpdateConversation:output_type -> weir.conversation.v1.UpdateConversationResponse
+	14, // 32: weir.conversation.v1.ConversationService.CloseConversation:output_type -> weir.conversation.v1.CloseConversationResponse
+	16, // 33: weir.conversation.v1.ConversationService.ReopenConversation:output_type -> weir.conversation.v1.ReopenConversationResponse
+	18, // 34: weir.conversation.v1.ConversationService.ArchiveConversation:output_type -> weir.conversation.v1.ArchiveConversationResponse
+	20, // 35: weir.conversation.v1.ConversationService.ForkConversation:output_type -> weir.conversation.v1.ForkConversationResponse
+	28, // [28:36] is the sub-list for method output_type
+	20, // [20:28] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_weir_conversation_v1_conversation_service_proto_init() }
@@ -574,7 +1533,7 @@ func file_weir_conversation_v1_conversation_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_conversation_v1_conversation_service_proto_rawDesc), len(file_weir_conversation_v1_conversation_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   7,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,26 +19,67 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ConversationService_CreateConversation_FullMethodName = "/weir.conversation.v1.ConversationService/CreateConversation"
-	ConversationService_GetConversation_FullMethodName    = "/weir.conversation.v1.ConversationService/GetConversation"
-	ConversationService_ListConversations_FullMethodName  = "/weir.conversation.v1.ConversationService/ListConversations"
+	ConversationService_CreateConversation_FullMethodName  = "/weir.conversation.v1.ConversationService/CreateConversation"
+	ConversationService_GetConversation_FullMethodName     = "/weir.conversation.v1.ConversationService/GetConversation"
+	ConversationService_ListConversations_FullMethodName   = "/weir.conversation.v1.ConversationService/ListConversations"
+	ConversationService_UpdateConversation_FullMethodName  = "/weir.conversation.v1.ConversationService/UpdateConversation"
+	ConversationService_CloseConversation_FullMethodName   = "/weir.conversation.v1.ConversationService/CloseConversation"
+	ConversationService_ReopenConversation_FullMethodName  = "/weir.conversation.v1.ConversationService/ReopenConversation"
+	ConversationService_ArchiveConversation_FullMethodName = "/weir.conversation.v1.ConversationService/ArchiveConversation"
+	ConversationService_ForkConversation_FullMethodName    = "/weir.conversation.v1.ConversationService/ForkConversation"
 )
 
 // ConversationServiceClient is the client API for ConversationService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ConversationService keeps conversations. To everyone but its owner and its
-// participants, a conversation does not exist: CONVERSATION_NOT_FOUND.
+// ConversationService keeps conversations. They exist for their owner, their
+// participants (members of group participants among them), holders of
+// `conversation.admin`, and, while an approval in one is pending, those who can
+// decide it. To everyone else it is CONVERSATION_NOT_FOUND.
 type ConversationServiceClient interface {
 	// CreateConversation starts a conversation; the caller owns it. The same id
 	// with the same content again gives the same conversation, with other
 	// content IDEMPOTENCY_MISMATCH.
+	//
+	// Errors: GROUP_NOT_FOUND, FIELD_INVALID, ID_MALFORMED.
 	CreateConversation(ctx context.Context, in *CreateConversationRequest, opts ...grpc.CallOption) (*CreateConversationResponse, error)
 	GetConversation(ctx context.Context, in *GetConversationRequest, opts ...grpc.CallOption) (*GetConversationResponse, error)
 	// ListConversations lists the conversations that the caller owns or takes
-	// part in, newest activity first.
+	// part in, newest activity first. A conversation that does not change while
+	// the pages are read is in them once; one that moves to the top meanwhile is
+	// never in them twice, and is at the top of the next listing.
+	//
+	// Errors: PAGE_TOKEN_INVALID, INDEX_REBUILDING.
 	ListConversations(ctx context.Context, in *ListConversationsRequest, opts ...grpc.CallOption) (*ListConversationsResponse, error)
+	// UpdateConversation sets what update_mask names. Members may set title and
+	// labels; participants only the owner, but a participant may leave.
+	//
+	// Errors: CONVERSATION_NOT_FOUND, NOT_OWNER, GROUP_NOT_FOUND, FIELD_INVALID.
+	UpdateConversation(ctx context.Context, in *UpdateConversationRequest, opts ...grpc.CallOption) (*UpdateConversationResponse, error)
+	// CloseConversation ends it: nothing more can be appended. Calls that are open
+	// get a result that says so. Closing twice is fine.
+	//
+	// Errors: CONVERSATION_NOT_FOUND, STATE_CONFLICT (it is archived).
+	CloseConversation(ctx context.Context, in *CloseConversationRequest, opts ...grpc.CallOption) (*CloseConversationResponse, error)
+	// ReopenConversation makes a closed or archived conversation active again.
+	// One that is open is left as it is.
+	//
+	// Errors: CONVERSATION_NOT_FOUND.
+	ReopenConversation(ctx context.Context, in *ReopenConversationRequest, opts ...grpc.CallOption) (*ReopenConversationResponse, error)
+	// ArchiveConversation closes it and puts it out of the way: it is listed only
+	// where the state ARCHIVED is asked for.
+	//
+	// Errors: CONVERSATION_NOT_FOUND.
+	ArchiveConversation(ctx context.Context, in *ArchiveConversationRequest, opts ...grpc.CallOption) (*ArchiveConversationResponse, error)
+	// ForkConversation starts a conversation that shares the past of another one
+	// up to a position, without copying it. What is said later on either side does
+	// not show on the other. What is erased in the shared past is gone in both.
+	// The same id with the same content again gives the same fork.
+	//
+	// Errors: CONVERSATION_NOT_FOUND, CURSOR_UNAVAILABLE (position is past the
+	// head), LIMIT_REACHED (a fork of a fork, 64 deep), IDEMPOTENCY_MISMATCH.
+	ForkConversation(ctx context.Context, in *ForkConversationRequest, opts ...grpc.CallOption) (*ForkConversationResponse, error)
 }
 
 type conversationServiceClient struct {
@@ -79,21 +120,107 @@ func (c *conversationServiceClient) ListConversations(ctx context.Context, in *L
 	return out, nil
 }
 
+func (c *conversationServiceClient) UpdateConversation(ctx context.Context, in *UpdateConversationRequest, opts ...grpc.CallOption) (*UpdateConversationResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateConversationResponse)
+	err := c.cc.Invoke(ctx, ConversationService_UpdateConversation_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *conversationServiceClient) CloseConversation(ctx context.Context, in *CloseConversationRequest, opts ...grpc.CallOption) (*CloseConversationResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CloseConversationResponse)
+	err := c.cc.Invoke(ctx, ConversationService_CloseConversation_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *conversationServiceClient) ReopenConversation(ctx context.Context, in *ReopenConversationRequest, opts ...grpc.CallOption) (*ReopenConversationResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReopenConversationResponse)
+	err := c.cc.Invoke(ctx, ConversationService_ReopenConversation_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *conversationServiceClient) ArchiveConversation(ctx context.Context, in *ArchiveConversationRequest, opts ...grpc.CallOption) (*ArchiveConversationResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ArchiveConversationResponse)
+	err := c.cc.Invoke(ctx, ConversationService_ArchiveConversation_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *conversationServiceClient) ForkConversation(ctx context.Context, in *ForkConversationRequest, opts ...grpc.CallOption) (*ForkConversationResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForkConversationResponse)
+	err := c.cc.Invoke(ctx, ConversationService_ForkConversation_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ConversationServiceServer is the server API for ConversationService service.
 // All implementations must embed UnimplementedConversationServiceServer
 // for forward compatibility.
 //
-// ConversationService keeps conversations. To everyone but its owner and its
-// participants, a conversation does not exist: CONVERSATION_NOT_FOUND.
+// ConversationService keeps conversations. They exist for their owner, their
+// participants (members of group participants among them), holders of
+// `conversation.admin`, and, while an approval in one is pending, those who can
+// decide it. To everyone else it is CONVERSATION_NOT_FOUND.
 type ConversationServiceServer interface {
 	// CreateConversation starts a conversation; the caller owns it. The same id
 	// with the same content again gives the same conversation, with other
 	// content IDEMPOTENCY_MISMATCH.
+	//
+	// Errors: GROUP_NOT_FOUND, FIELD_INVALID, ID_MALFORMED.
 	CreateConversation(context.Context, *CreateConversationRequest) (*CreateConversationResponse, error)
 	GetConversation(context.Context, *GetConversationRequest) (*GetConversationResponse, error)
 	// ListConversations lists the conversations that the caller owns or takes
-	// part in, newest activity first.
+	// part in, newest activity first. A conversation that does not change while
+	// the pages are read is in them once; one that moves to the top meanwhile is
+	// never in them twice, and is at the top of the next listing.
+	//
+	// Errors: PAGE_TOKEN_INVALID, INDEX_REBUILDING.
 	ListConversations(context.Context, *ListConversationsRequest) (*ListConversationsResponse, error)
+	// UpdateConversation sets what update_mask names. Members may set title and
+	// labels; participants only the owner, but a participant may leave.
+	//
+	// Errors: CONVERSATION_NOT_FOUND, NOT_OWNER, GROUP_NOT_FOUND, FIELD_INVALID.
+	UpdateConversation(context.Context, *UpdateConversationRequest) (*UpdateConversationResponse, error)
+	// CloseConversation ends it: nothing more can be appended. Calls that are open
+	// get a result that says so. Closing twice is fine.
+	//
+	// Errors: CONVERSATION_NOT_FOUND, STATE_CONFLICT (it is archived).
+	CloseConversation(context.Context, *CloseConversationRequest) (*CloseConversationResponse, error)
+	// ReopenConversation makes a closed or archived conversation active again.
+	// One that is open is left as it is.
+	//
+	// Errors: CONVERSATION_NOT_FOUND.
+	ReopenConversation(context.Context, *ReopenConversationRequest) (*ReopenConversationResponse, error)
+	// ArchiveConversation closes it and puts it out of the way: it is listed only
+	// where the state ARCHIVED is asked for.
+	//
+	// Errors: CONVERSATION_NOT_FOUND.
+	ArchiveConversation(context.Context, *ArchiveConversationRequest) (*ArchiveConversationResponse, error)
+	// ForkConversation starts a conversation that shares the past of another one
+	// up to a position, without copying it. What is said later on either side does
+	// not show on the other. What is erased in the shared past is gone in both.
+	// The same id with the same content again gives the same fork.
+	//
+	// Errors: CONVERSATION_NOT_FOUND, CURSOR_UNAVAILABLE (position is past the
+	// head), LIMIT_REACHED (a fork of a fork, 64 deep), IDEMPOTENCY_MISMATCH.
+	ForkConversation(context.Context, *ForkConversationRequest) (*ForkConversationResponse, error)
 	mustEmbedUnimplementedConversationServiceServer()
 }
 
@@ -112,6 +239,21 @@ func (UnimplementedConversationServiceServer) GetConversation(context.Context, *
 }
 func (UnimplementedConversationServiceServer) ListConversations(context.Context, *ListConversationsRequest) (*ListConversationsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListConversations not implemented")
+}
+func (UnimplementedConversationServiceServer) UpdateConversation(context.Context, *UpdateConversationRequest) (*UpdateConversationResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateConversation not implemented")
+}
+func (UnimplementedConversationServiceServer) CloseConversation(context.Context, *CloseConversationRequest) (*CloseConversationResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CloseConversation not implemented")
+}
+func (UnimplementedConversationServiceServer) ReopenConversation(context.Context, *ReopenConversationRequest) (*ReopenConversationResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReopenConversation not implemented")
+}
+func (UnimplementedConversationServiceServer) ArchiveConversation(context.Context, *ArchiveConversationRequest) (*ArchiveConversationResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ArchiveConversation not implemented")
+}
+func (UnimplementedConversationServiceServer) ForkConversation(context.Context, *ForkConversationRequest) (*ForkConversationResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForkConversation not implemented")
 }
 func (UnimplementedConversationServiceServer) mustEmbedUnimplementedConversationServiceServer() {}
 func (UnimplementedConversationServiceServer) testEmbeddedByValue()                             {}
@@ -188,6 +330,96 @@ func _ConversationService_ListConversations_Handler(srv interface{}, ctx context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ConversationService_UpdateConversation_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateConversationRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConversationServiceServer).UpdateConversation(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ConversationService_UpdateConversation_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConversationServiceServer).UpdateConversation(ctx, req.(*UpdateConversationRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ConversationService_CloseConversation_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CloseConversationRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConversationServiceServer).CloseConversation(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ConversationService_CloseConversation_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConversationServiceServer).CloseConversation(ctx, req.(*CloseConversationRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ConversationService_ReopenConversation_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReopenConversationRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConversationServiceServer).ReopenConversation(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ConversationService_ReopenConversation_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConversationServiceServer).ReopenConversation(ctx, req.(*ReopenConversationRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ConversationService_ArchiveConversation_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ArchiveConversationRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConversationServiceServer).ArchiveConversation(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ConversationService_ArchiveConversation_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConversationServiceServer).ArchiveConversation(ctx, req.(*ArchiveConversationRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ConversationService_ForkConversation_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForkConversationRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConversationServiceServer).ForkConversation(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ConversationService_ForkConversation_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConversationServiceServer).ForkConversation(ctx, req.(*ForkConversationRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ConversationService_ServiceDesc is the grpc.ServiceDesc for ConversationService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -206,6 +438,26 @@ var ConversationService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListConversations",
 			Handler:    _ConversationService_ListConversations_Handler,
+		},
+		{
+			MethodName: "UpdateConversation",
+			Handler:    _ConversationService_UpdateConversation_Handler,
+		},
+		{
+			MethodName: "CloseConversation",
+			Handler:    _ConversationService_CloseConversation_Handler,
+		},
+		{
+			MethodName: "ReopenConversation",
+			Handler:    _ConversationService_ReopenConversation_Handler,
+		},
+		{
+			MethodName: "ArchiveConversation",
+			Handler:    _ConversationService_ArchiveConversation_Handler,
+		},
+		{
+			MethodName: "ForkConversation",
+			Handler:    _ConversationService_ForkConversation_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

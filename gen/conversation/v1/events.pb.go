@@ -9,6 +9,7 @@ package conversationv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -22,17 +23,35 @@ const (
 )
 
 // Event is what the conversation service appends to the stream
-// WEIR_CONVERSATION, on subject
-// `weir.conversation.<tenant>.conversation.<conversation id>`. The header
-// ce-type names the message that is set.
+// WEIR_CONVERSATION, on subjects `weir.conversation.<tenant>.<kind>.<id>` of the
+// kinds conversation, group, retention and erasure. The header ce-type names the
+// message that is set.
+//
+// Events whose content was erased are gone from the stream. The event that erased
+// them names them in its header Weir-Erases.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Actor is the subject that caused the event.
+	// Actor is the subject that caused the event; `service:conversation` for a
+	// deadline.
 	Actor string `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
 	// Types that are valid to be assigned to Event:
 	//
 	//	*Event_ConversationCreated
-	//	*Event_MessageAppended
+	//	*Event_MessagesAppended
+	//	*Event_ConversationUpdated
+	//	*Event_ConversationClosed
+	//	*Event_ConversationReopened
+	//	*Event_ConversationArchived
+	//	*Event_MessagesRedacted
+	//	*Event_ConversationDeleted
+	//	*Event_ErasureFinished
+	//	*Event_GroupMembersChanged
+	//	*Event_GroupPut
+	//	*Event_GroupDeleted
+	//	*Event_RetentionPut
+	//	*Event_ParticipantErasureRequested
+	//	*Event_ParticipantErasureAdvanced
+	//	*Event_ParticipantErasureFinished
 	Event         isEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -91,10 +110,136 @@ func (x *Event) GetConversationCreated() *ConversationCreated {
 	return nil
 }
 
-func (x *Event) GetMessageAppended() *MessageAppended {
+func (x *Event) GetMessagesAppended() *MessagesAppended {
 	if x != nil {
-		if x, ok := x.Event.(*Event_MessageAppended); ok {
-			return x.MessageAppended
+		if x, ok := x.Event.(*Event_MessagesAppended); ok {
+			return x.MessagesAppended
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetConversationUpdated() *ConversationUpdated {
+	if x != nil {
+		if x, ok := x.Event.(*Event_ConversationUpdated); ok {
+			return x.ConversationUpdated
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetConversationClosed() *ConversationClosed {
+	if x != nil {
+		if x, ok := x.Event.(*Event_ConversationClosed); ok {
+			return x.ConversationClosed
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetConversationReopened() *ConversationReopened {
+	if x != nil {
+		if x, ok := x.Event.(*Event_ConversationReopened); ok {
+			return x.ConversationReopened
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetConversationArchived() *ConversationArchived {
+	if x != nil {
+		if x, ok := x.Event.(*Event_ConversationArchived); ok {
+			return x.ConversationArchived
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetMessagesRedacted() *MessagesRedacted {
+	if x != nil {
+		if x, ok := x.Event.(*Event_MessagesRedacted); ok {
+			return x.MessagesRedacted
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetConversationDeleted() *ConversationDeleted {
+	if x != nil {
+		if x, ok := x.Event.(*Event_ConversationDeleted); ok {
+			return x.ConversationDeleted
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetErasureFinished() *ErasureFinished {
+	if x != nil {
+		if x, ok := x.Event.(*Event_ErasureFinished); ok {
+			return x.ErasureFinished
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetGroupMembersChanged() *GroupMembersChanged {
+	if x != nil {
+		if x, ok := x.Event.(*Event_GroupMembersChanged); ok {
+			return x.GroupMembersChanged
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetGroupPut() *GroupPut {
+	if x != nil {
+		if x, ok := x.Event.(*Event_GroupPut); ok {
+			return x.GroupPut
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetGroupDeleted() *GroupDeleted {
+	if x != nil {
+		if x, ok := x.Event.(*Event_GroupDeleted); ok {
+			return x.GroupDeleted
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetRetentionPut() *RetentionPut {
+	if x != nil {
+		if x, ok := x.Event.(*Event_RetentionPut); ok {
+			return x.RetentionPut
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetParticipantErasureRequested() *ParticipantErasureRequested {
+	if x != nil {
+		if x, ok := x.Event.(*Event_ParticipantErasureRequested); ok {
+			return x.ParticipantErasureRequested
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetParticipantErasureAdvanced() *ParticipantErasureAdvanced {
+	if x != nil {
+		if x, ok := x.Event.(*Event_ParticipantErasureAdvanced); ok {
+			return x.ParticipantErasureAdvanced
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetParticipantErasureFinished() *ParticipantErasureFinished {
+	if x != nil {
+		if x, ok := x.Event.(*Event_ParticipantErasureFinished); ok {
+			return x.ParticipantErasureFinished
 		}
 	}
 	return nil
@@ -108,23 +253,115 @@ type Event_ConversationCreated struct {
 	ConversationCreated *ConversationCreated `protobuf:"bytes,2,opt,name=conversation_created,json=conversationCreated,proto3,oneof"`
 }
 
-type Event_MessageAppended struct {
-	MessageAppended *MessageAppended `protobuf:"bytes,3,opt,name=message_appended,json=messageAppended,proto3,oneof"`
+type Event_MessagesAppended struct {
+	MessagesAppended *MessagesAppended `protobuf:"bytes,4,opt,name=messages_appended,json=messagesAppended,proto3,oneof"`
+}
+
+type Event_ConversationUpdated struct {
+	ConversationUpdated *ConversationUpdated `protobuf:"bytes,5,opt,name=conversation_updated,json=conversationUpdated,proto3,oneof"`
+}
+
+type Event_ConversationClosed struct {
+	ConversationClosed *ConversationClosed `protobuf:"bytes,6,opt,name=conversation_closed,json=conversationClosed,proto3,oneof"`
+}
+
+type Event_ConversationReopened struct {
+	ConversationReopened *ConversationReopened `protobuf:"bytes,7,opt,name=conversation_reopened,json=conversationReopened,proto3,oneof"`
+}
+
+type Event_ConversationArchived struct {
+	ConversationArchived *ConversationArchived `protobuf:"bytes,8,opt,name=conversation_archived,json=conversationArchived,proto3,oneof"`
+}
+
+type Event_MessagesRedacted struct {
+	MessagesRedacted *MessagesRedacted `protobuf:"bytes,9,opt,name=messages_redacted,json=messagesRedacted,proto3,oneof"`
+}
+
+type Event_ConversationDeleted struct {
+	ConversationDeleted *ConversationDeleted `protobuf:"bytes,10,opt,name=conversation_deleted,json=conversationDeleted,proto3,oneof"`
+}
+
+type Event_ErasureFinished struct {
+	ErasureFinished *ErasureFinished `protobuf:"bytes,11,opt,name=erasure_finished,json=erasureFinished,proto3,oneof"`
+}
+
+type Event_GroupMembersChanged struct {
+	GroupMembersChanged *GroupMembersChanged `protobuf:"bytes,12,opt,name=group_members_changed,json=groupMembersChanged,proto3,oneof"`
+}
+
+type Event_GroupPut struct {
+	GroupPut *GroupPut `protobuf:"bytes,13,opt,name=group_put,json=groupPut,proto3,oneof"`
+}
+
+type Event_GroupDeleted struct {
+	GroupDeleted *GroupDeleted `protobuf:"bytes,14,opt,name=group_deleted,json=groupDeleted,proto3,oneof"`
+}
+
+type Event_RetentionPut struct {
+	RetentionPut *RetentionPut `protobuf:"bytes,15,opt,name=retention_put,json=retentionPut,proto3,oneof"`
+}
+
+type Event_ParticipantErasureRequested struct {
+	ParticipantErasureRequested *ParticipantErasureRequested `protobuf:"bytes,16,opt,name=participant_erasure_requested,json=participantErasureRequested,proto3,oneof"`
+}
+
+type Event_ParticipantErasureAdvanced struct {
+	ParticipantErasureAdvanced *ParticipantErasureAdvanced `protobuf:"bytes,17,opt,name=participant_erasure_advanced,json=participantErasureAdvanced,proto3,oneof"`
+}
+
+type Event_ParticipantErasureFinished struct {
+	ParticipantErasureFinished *ParticipantErasureFinished `protobuf:"bytes,18,opt,name=participant_erasure_finished,json=participantErasureFinished,proto3,oneof"`
 }
 
 func (*Event_ConversationCreated) isEvent_Event() {}
 
-func (*Event_MessageAppended) isEvent_Event() {}
+func (*Event_MessagesAppended) isEvent_Event() {}
 
-// ConversationCreated: a conversation began.
+func (*Event_ConversationUpdated) isEvent_Event() {}
+
+func (*Event_ConversationClosed) isEvent_Event() {}
+
+func (*Event_ConversationReopened) isEvent_Event() {}
+
+func (*Event_ConversationArchived) isEvent_Event() {}
+
+func (*Event_MessagesRedacted) isEvent_Event() {}
+
+func (*Event_ConversationDeleted) isEvent_Event() {}
+
+func (*Event_ErasureFinished) isEvent_Event() {}
+
+func (*Event_GroupMembersChanged) isEvent_Event() {}
+
+func (*Event_GroupPut) isEvent_Event() {}
+
+func (*Event_GroupDeleted) isEvent_Event() {}
+
+func (*Event_RetentionPut) isEvent_Event() {}
+
+func (*Event_ParticipantErasureRequested) isEvent_Event() {}
+
+func (*Event_ParticipantErasureAdvanced) isEvent_Event() {}
+
+func (*Event_ParticipantErasureFinished) isEvent_Event() {}
+
+// ConversationCreated: a conversation began, or a fork of one.
 type ConversationCreated struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
 	Title          string                 `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
 	Owner          string                 `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
 	Participants   []string               `protobuf:"bytes,4,rep,name=participants,proto3" json:"participants,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	Labels         []string               `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty"`
+	// Ancestors hold the shared past of a fork, oldest first: each the positions
+	// behind the one before it, up to its own.
+	Ancestors []*Parent `protobuf:"bytes,6,rep,name=ancestors,proto3" json:"ancestors,omitempty"`
+	// Groups are the groups among the participants, as they were.
+	Groups []*Group `protobuf:"bytes,7,rep,name=groups,proto3" json:"groups,omitempty"`
+	// Imported is set for a conversation that was said elsewhere.
+	Imported      *Imported `protobuf:"bytes,8,opt,name=imported,proto3" json:"imported,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ConversationCreated) Reset() {
@@ -185,37 +422,58 @@ func (x *ConversationCreated) GetParticipants() []string {
 	return nil
 }
 
-// MessageAppended: something was said.
-type MessageAppended struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
-	MessageId      string                 `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	Position       int64                  `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`
-	Author         string                 `protobuf:"bytes,4,opt,name=author,proto3" json:"author,omitempty"`
-	Parts          []*Part                `protobuf:"bytes,5,rep,name=parts,proto3" json:"parts,omitempty"`
-	To             []string               `protobuf:"bytes,6,rep,name=to,proto3" json:"to,omitempty"`
-	ReplyTo        string                 `protobuf:"bytes,7,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
-	// Fingerprint is the SHA-256 over author and content, by which a retry is
-	// told from other content under the same id.
-	Fingerprint   []byte `protobuf:"bytes,8,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+func (x *ConversationCreated) GetLabels() []string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *ConversationCreated) GetAncestors() []*Parent {
+	if x != nil {
+		return x.Ancestors
+	}
+	return nil
+}
+
+func (x *ConversationCreated) GetGroups() []*Group {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *ConversationCreated) GetImported() *Imported {
+	if x != nil {
+		return x.Imported
+	}
+	return nil
+}
+
+// Imported is what an import brings with it.
+type Imported struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// State is ACTIVE, CLOSED or ARCHIVED.
+	State         ConversationState `protobuf:"varint,2,opt,name=state,proto3,enum=weir.conversation.v1.ConversationState" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *MessageAppended) Reset() {
-	*x = MessageAppended{}
+func (x *Imported) Reset() {
+	*x = Imported{}
 	mi := &file_weir_conversation_v1_events_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *MessageAppended) String() string {
+func (x *Imported) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*MessageAppended) ProtoMessage() {}
+func (*Imported) ProtoMessage() {}
 
-func (x *MessageAppended) ProtoReflect() protoreflect.Message {
+func (x *Imported) ProtoReflect() protoreflect.Message {
 	mi := &file_weir_conversation_v1_events_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -227,63 +485,1211 @@ func (x *MessageAppended) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use MessageAppended.ProtoReflect.Descriptor instead.
-func (*MessageAppended) Descriptor() ([]byte, []int) {
+// Deprecated: Use Imported.ProtoReflect.Descriptor instead.
+func (*Imported) Descriptor() ([]byte, []int) {
 	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *MessageAppended) GetConversationId() string {
+func (x *Imported) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *Imported) GetState() ConversationState {
+	if x != nil {
+		return x.State
+	}
+	return ConversationState_CONVERSATION_STATE_UNSPECIFIED
+}
+
+// MessagesAppended: something was said.
+type MessagesAppended struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	// First_position is that of the first message; the others follow it.
+	FirstPosition int64              `protobuf:"varint,2,opt,name=first_position,json=firstPosition,proto3" json:"first_position,omitempty"`
+	Messages      []*AppendedMessage `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MessagesAppended) Reset() {
+	*x = MessagesAppended{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessagesAppended) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessagesAppended) ProtoMessage() {}
+
+func (x *MessagesAppended) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessagesAppended.ProtoReflect.Descriptor instead.
+func (*MessagesAppended) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *MessagesAppended) GetConversationId() string {
 	if x != nil {
 		return x.ConversationId
 	}
 	return ""
 }
 
-func (x *MessageAppended) GetMessageId() string {
+func (x *MessagesAppended) GetFirstPosition() int64 {
+	if x != nil {
+		return x.FirstPosition
+	}
+	return 0
+}
+
+func (x *MessagesAppended) GetMessages() []*AppendedMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+// AppendedMessage is one message as it is kept.
+type AppendedMessage struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	MessageId string                 `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	Author    string                 `protobuf:"bytes,2,opt,name=author,proto3" json:"author,omitempty"`
+	Parts     []*Part                `protobuf:"bytes,3,rep,name=parts,proto3" json:"parts,omitempty"`
+	To        []string               `protobuf:"bytes,4,rep,name=to,proto3" json:"to,omitempty"`
+	ReplyTo   string                 `protobuf:"bytes,5,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
+	// Fingerprint is the SHA-256 over author and content, by which a retry is
+	// told from other content under the same id.
+	Fingerprint []byte   `protobuf:"bytes,6,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	Addressed   []string `protobuf:"bytes,7,rep,name=addressed,proto3" json:"addressed,omitempty"`
+	Pinned      bool     `protobuf:"varint,8,opt,name=pinned,proto3" json:"pinned,omitempty"`
+	Summarizes  *Range   `protobuf:"bytes,9,opt,name=summarizes,proto3" json:"summarizes,omitempty"`
+	// Create_time is set where it is not the event's: for an import.
+	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	Erasure       Erasure                `protobuf:"varint,11,opt,name=erasure,proto3,enum=weir.conversation.v1.Erasure" json:"erasure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppendedMessage) Reset() {
+	*x = AppendedMessage{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppendedMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppendedMessage) ProtoMessage() {}
+
+func (x *AppendedMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppendedMessage.ProtoReflect.Descriptor instead.
+func (*AppendedMessage) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *AppendedMessage) GetMessageId() string {
 	if x != nil {
 		return x.MessageId
 	}
 	return ""
 }
 
-func (x *MessageAppended) GetPosition() int64 {
-	if x != nil {
-		return x.Position
-	}
-	return 0
-}
-
-func (x *MessageAppended) GetAuthor() string {
+func (x *AppendedMessage) GetAuthor() string {
 	if x != nil {
 		return x.Author
 	}
 	return ""
 }
 
-func (x *MessageAppended) GetParts() []*Part {
+func (x *AppendedMessage) GetParts() []*Part {
 	if x != nil {
 		return x.Parts
 	}
 	return nil
 }
 
-func (x *MessageAppended) GetTo() []string {
+func (x *AppendedMessage) GetTo() []string {
 	if x != nil {
 		return x.To
 	}
 	return nil
 }
 
-func (x *MessageAppended) GetReplyTo() string {
+func (x *AppendedMessage) GetReplyTo() string {
 	if x != nil {
 		return x.ReplyTo
 	}
 	return ""
 }
 
-func (x *MessageAppended) GetFingerprint() []byte {
+func (x *AppendedMessage) GetFingerprint() []byte {
 	if x != nil {
 		return x.Fingerprint
+	}
+	return nil
+}
+
+func (x *AppendedMessage) GetAddressed() []string {
+	if x != nil {
+		return x.Addressed
+	}
+	return nil
+}
+
+func (x *AppendedMessage) GetPinned() bool {
+	if x != nil {
+		return x.Pinned
+	}
+	return false
+}
+
+func (x *AppendedMessage) GetSummarizes() *Range {
+	if x != nil {
+		return x.Summarizes
+	}
+	return nil
+}
+
+func (x *AppendedMessage) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *AppendedMessage) GetErasure() Erasure {
+	if x != nil {
+		return x.Erasure
+	}
+	return Erasure_ERASURE_UNSPECIFIED
+}
+
+// ConversationUpdated: what is set here was changed.
+type ConversationUpdated struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	Title          *string                `protobuf:"bytes,2,opt,name=title,proto3,oneof" json:"title,omitempty"`
+	Labels         *LabelSet              `protobuf:"bytes,3,opt,name=labels,proto3" json:"labels,omitempty"`
+	Participants   *ParticipantSet        `protobuf:"bytes,4,opt,name=participants,proto3" json:"participants,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ConversationUpdated) Reset() {
+	*x = ConversationUpdated{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConversationUpdated) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConversationUpdated) ProtoMessage() {}
+
+func (x *ConversationUpdated) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConversationUpdated.ProtoReflect.Descriptor instead.
+func (*ConversationUpdated) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ConversationUpdated) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *ConversationUpdated) GetTitle() string {
+	if x != nil && x.Title != nil {
+		return *x.Title
+	}
+	return ""
+}
+
+func (x *ConversationUpdated) GetLabels() *LabelSet {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *ConversationUpdated) GetParticipants() *ParticipantSet {
+	if x != nil {
+		return x.Participants
+	}
+	return nil
+}
+
+// LabelSet is all labels of a conversation.
+type LabelSet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Labels        []string               `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LabelSet) Reset() {
+	*x = LabelSet{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LabelSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LabelSet) ProtoMessage() {}
+
+func (x *LabelSet) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LabelSet.ProtoReflect.Descriptor instead.
+func (*LabelSet) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *LabelSet) GetLabels() []string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+// ParticipantSet is all participants of a conversation.
+type ParticipantSet struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Participants []string               `protobuf:"bytes,1,rep,name=participants,proto3" json:"participants,omitempty"`
+	// Groups are the groups among them, as they were.
+	Groups        []*Group `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ParticipantSet) Reset() {
+	*x = ParticipantSet{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ParticipantSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ParticipantSet) ProtoMessage() {}
+
+func (x *ParticipantSet) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ParticipantSet.ProtoReflect.Descriptor instead.
+func (*ParticipantSet) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ParticipantSet) GetParticipants() []string {
+	if x != nil {
+		return x.Participants
+	}
+	return nil
+}
+
+func (x *ParticipantSet) GetGroups() []*Group {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+// ConversationClosed: nothing more can be appended.
+type ConversationClosed struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	// First_position is that of the first result, if there is any.
+	FirstPosition int64 `protobuf:"varint,2,opt,name=first_position,json=firstPosition,proto3" json:"first_position,omitempty"`
+	// Results end the calls that were open.
+	Results       []*AppendedMessage `protobuf:"bytes,3,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConversationClosed) Reset() {
+	*x = ConversationClosed{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConversationClosed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConversationClosed) ProtoMessage() {}
+
+func (x *ConversationClosed) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConversationClosed.ProtoReflect.Descriptor instead.
+func (*ConversationClosed) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ConversationClosed) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *ConversationClosed) GetFirstPosition() int64 {
+	if x != nil {
+		return x.FirstPosition
+	}
+	return 0
+}
+
+func (x *ConversationClosed) GetResults() []*AppendedMessage {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+// ConversationReopened: it is active again.
+type ConversationReopened struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ConversationReopened) Reset() {
+	*x = ConversationReopened{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConversationReopened) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConversationReopened) ProtoMessage() {}
+
+func (x *ConversationReopened) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConversationReopened.ProtoReflect.Descriptor instead.
+func (*ConversationReopened) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ConversationReopened) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+// ConversationArchived: it was closed and put out of the way.
+type ConversationArchived struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	FirstPosition  int64                  `protobuf:"varint,2,opt,name=first_position,json=firstPosition,proto3" json:"first_position,omitempty"`
+	// Results end the calls that were open.
+	Results       []*AppendedMessage `protobuf:"bytes,3,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConversationArchived) Reset() {
+	*x = ConversationArchived{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConversationArchived) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConversationArchived) ProtoMessage() {}
+
+func (x *ConversationArchived) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConversationArchived.ProtoReflect.Descriptor instead.
+func (*ConversationArchived) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ConversationArchived) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *ConversationArchived) GetFirstPosition() int64 {
+	if x != nil {
+		return x.FirstPosition
+	}
+	return 0
+}
+
+func (x *ConversationArchived) GetResults() []*AppendedMessage {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+// MessagesRedacted: the content of messages was erased. Their places stay.
+type MessagesRedacted struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	// Messages are the messages of the erased events: redacted ones without
+	// content, and those that were in the same events as they are.
+	Messages []*Replaced `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
+	// Erased are the sequences of the events that are gone.
+	Erased        []*ErasedEvent `protobuf:"bytes,3,rep,name=erased,proto3" json:"erased,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MessagesRedacted) Reset() {
+	*x = MessagesRedacted{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessagesRedacted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessagesRedacted) ProtoMessage() {}
+
+func (x *MessagesRedacted) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessagesRedacted.ProtoReflect.Descriptor instead.
+func (*MessagesRedacted) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *MessagesRedacted) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *MessagesRedacted) GetMessages() []*Replaced {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *MessagesRedacted) GetErased() []*ErasedEvent {
+	if x != nil {
+		return x.Erased
+	}
+	return nil
+}
+
+// Replaced is a message that is kept by another event now.
+type Replaced struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Position      int64                  `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
+	Message       *AppendedMessage       `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Replaced) Reset() {
+	*x = Replaced{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Replaced) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Replaced) ProtoMessage() {}
+
+func (x *Replaced) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Replaced.ProtoReflect.Descriptor instead.
+func (*Replaced) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Replaced) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *Replaced) GetMessage() *AppendedMessage {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+// ErasedEvent is an event that is gone, or is about to be.
+type ErasedEvent struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Sequence uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// Previous is the sequence of the conversation's event before it.
+	Previous      uint64 `protobuf:"varint,2,opt,name=previous,proto3" json:"previous,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ErasedEvent) Reset() {
+	*x = ErasedEvent{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ErasedEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ErasedEvent) ProtoMessage() {}
+
+func (x *ErasedEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ErasedEvent.ProtoReflect.Descriptor instead.
+func (*ErasedEvent) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ErasedEvent) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *ErasedEvent) GetPrevious() uint64 {
+	if x != nil {
+		return x.Previous
+	}
+	return 0
+}
+
+// ConversationDeleted: all content is erased. Every event before this one is
+// gone, or about to be.
+type ConversationDeleted struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	Owner          string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Head was the position of the last message.
+	Head          int64 `protobuf:"varint,3,opt,name=head,proto3" json:"head,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConversationDeleted) Reset() {
+	*x = ConversationDeleted{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConversationDeleted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConversationDeleted) ProtoMessage() {}
+
+func (x *ConversationDeleted) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConversationDeleted.ProtoReflect.Descriptor instead.
+func (*ConversationDeleted) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ConversationDeleted) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *ConversationDeleted) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *ConversationDeleted) GetHead() int64 {
+	if x != nil {
+		return x.Head
+	}
+	return 0
+}
+
+// ErasureFinished: what the last erasures named is gone from every store.
+type ErasureFinished struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	Counts         *ErasureCounts         `protobuf:"bytes,2,opt,name=counts,proto3" json:"counts,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ErasureFinished) Reset() {
+	*x = ErasureFinished{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ErasureFinished) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ErasureFinished) ProtoMessage() {}
+
+func (x *ErasureFinished) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ErasureFinished.ProtoReflect.Descriptor instead.
+func (*ErasureFinished) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ErasureFinished) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *ErasureFinished) GetCounts() *ErasureCounts {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+// GroupMembersChanged: a group that takes part in a conversation is not what it
+// was. Members whose turn it was lose it.
+type GroupMembersChanged struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	Group          *Group                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// First_position is that of the first message.
+	FirstPosition int64 `protobuf:"varint,3,opt,name=first_position,json=firstPosition,proto3" json:"first_position,omitempty"`
+	// Messages say which turns ended by it, and who is next.
+	Messages      []*AppendedMessage `protobuf:"bytes,4,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupMembersChanged) Reset() {
+	*x = GroupMembersChanged{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupMembersChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupMembersChanged) ProtoMessage() {}
+
+func (x *GroupMembersChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupMembersChanged.ProtoReflect.Descriptor instead.
+func (*GroupMembersChanged) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GroupMembersChanged) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *GroupMembersChanged) GetGroup() *Group {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+func (x *GroupMembersChanged) GetFirstPosition() int64 {
+	if x != nil {
+		return x.FirstPosition
+	}
+	return 0
+}
+
+func (x *GroupMembersChanged) GetMessages() []*AppendedMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+// GroupPut: a group was created or replaced.
+type GroupPut struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         *Group                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupPut) Reset() {
+	*x = GroupPut{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupPut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupPut) ProtoMessage() {}
+
+func (x *GroupPut) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupPut.ProtoReflect.Descriptor instead.
+func (*GroupPut) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GroupPut) GetGroup() *Group {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+// GroupDeleted: a group is no more. Conversations keep it, without members.
+type GroupDeleted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	GroupId       string                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupDeleted) Reset() {
+	*x = GroupDeleted{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupDeleted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupDeleted) ProtoMessage() {}
+
+func (x *GroupDeleted) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupDeleted.ProtoReflect.Descriptor instead.
+func (*GroupDeleted) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GroupDeleted) GetGroupId() string {
+	if x != nil {
+		return x.GroupId
+	}
+	return ""
+}
+
+// RetentionPut: how long conversations are kept was said.
+type RetentionPut struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rules         []*RetentionRule       `protobuf:"bytes,1,rep,name=rules,proto3" json:"rules,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetentionPut) Reset() {
+	*x = RetentionPut{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetentionPut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetentionPut) ProtoMessage() {}
+
+func (x *RetentionPut) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetentionPut.ProtoReflect.Descriptor instead.
+func (*RetentionPut) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *RetentionPut) GetRules() []*RetentionRule {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+// ParticipantErasureRequested: all that a subject said is to be erased.
+type ParticipantErasureRequested struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Subject       string                 `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ParticipantErasureRequested) Reset() {
+	*x = ParticipantErasureRequested{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ParticipantErasureRequested) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ParticipantErasureRequested) ProtoMessage() {}
+
+func (x *ParticipantErasureRequested) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ParticipantErasureRequested.ProtoReflect.Descriptor instead.
+func (*ParticipantErasureRequested) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ParticipantErasureRequested) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ParticipantErasureRequested) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+// ParticipantErasureAdvanced: one more conversation is done.
+type ParticipantErasureAdvanced struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Page_token is where in the tenant's conversations the erasure goes on.
+	PageToken     string         `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	Counts        *ErasureCounts `protobuf:"bytes,3,opt,name=counts,proto3" json:"counts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ParticipantErasureAdvanced) Reset() {
+	*x = ParticipantErasureAdvanced{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ParticipantErasureAdvanced) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ParticipantErasureAdvanced) ProtoMessage() {}
+
+func (x *ParticipantErasureAdvanced) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ParticipantErasureAdvanced.ProtoReflect.Descriptor instead.
+func (*ParticipantErasureAdvanced) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ParticipantErasureAdvanced) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ParticipantErasureAdvanced) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ParticipantErasureAdvanced) GetCounts() *ErasureCounts {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+// ParticipantErasureFinished: all conversations are done.
+type ParticipantErasureFinished struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Counts        *ErasureCounts         `protobuf:"bytes,2,opt,name=counts,proto3" json:"counts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ParticipantErasureFinished) Reset() {
+	*x = ParticipantErasureFinished{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ParticipantErasureFinished) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ParticipantErasureFinished) ProtoMessage() {}
+
+func (x *ParticipantErasureFinished) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ParticipantErasureFinished.ProtoReflect.Descriptor instead.
+func (*ParticipantErasureFinished) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ParticipantErasureFinished) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ParticipantErasureFinished) GetCounts() *ErasureCounts {
+	if x != nil {
+		return x.Counts
 	}
 	return nil
 }
@@ -292,27 +1698,124 @@ var File_weir_conversation_v1_events_proto protoreflect.FileDescriptor
 
 const file_weir_conversation_v1_events_proto_rawDesc = "" +
 	"\n" +
-	"!weir/conversation/v1/events.proto\x12\x14weir.conversation.v1\x1a\"weir/conversation/v1/message.proto\"\xda\x01\n" +
+	"!weir/conversation/v1/events.proto\x12\x14weir.conversation.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a/weir/conversation/v1/conversation_service.proto\x1a(weir/conversation/v1/group_service.proto\x1a\"weir/conversation/v1/message.proto\x1a,weir/conversation/v1/retention_service.proto\"\x8c\f\n" +
 	"\x05Event\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12^\n" +
-	"\x14conversation_created\x18\x02 \x01(\v2).weir.conversation.v1.ConversationCreatedH\x00R\x13conversationCreated\x12R\n" +
-	"\x10message_appended\x18\x03 \x01(\v2%.weir.conversation.v1.MessageAppendedH\x00R\x0fmessageAppendedB\a\n" +
-	"\x05event\"\x8e\x01\n" +
+	"\x14conversation_created\x18\x02 \x01(\v2).weir.conversation.v1.ConversationCreatedH\x00R\x13conversationCreated\x12U\n" +
+	"\x11messages_appended\x18\x04 \x01(\v2&.weir.conversation.v1.MessagesAppendedH\x00R\x10messagesAppended\x12^\n" +
+	"\x14conversation_updated\x18\x05 \x01(\v2).weir.conversation.v1.ConversationUpdatedH\x00R\x13conversationUpdated\x12[\n" +
+	"\x13conversation_closed\x18\x06 \x01(\v2(.weir.conversation.v1.ConversationClosedH\x00R\x12conversationClosed\x12a\n" +
+	"\x15conversation_reopened\x18\a \x01(\v2*.weir.conversation.v1.ConversationReopenedH\x00R\x14conversationReopened\x12a\n" +
+	"\x15conversation_archived\x18\b \x01(\v2*.weir.conversation.v1.ConversationArchivedH\x00R\x14conversationArchived\x12U\n" +
+	"\x11messages_redacted\x18\t \x01(\v2&.weir.conversation.v1.MessagesRedactedH\x00R\x10messagesRedacted\x12^\n" +
+	"\x14conversation_deleted\x18\n" +
+	" \x01(\v2).weir.conversation.v1.ConversationDeletedH\x00R\x13conversationDeleted\x12R\n" +
+	"\x10erasure_finished\x18\v \x01(\v2%.weir.conversation.v1.ErasureFinishedH\x00R\x0ferasureFinished\x12_\n" +
+	"\x15group_members_changed\x18\f \x01(\v2).weir.conversation.v1.GroupMembersChangedH\x00R\x13groupMembersChanged\x12=\n" +
+	"\tgroup_put\x18\r \x01(\v2\x1e.weir.conversation.v1.GroupPutH\x00R\bgroupPut\x12I\n" +
+	"\rgroup_deleted\x18\x0e \x01(\v2\".weir.conversation.v1.GroupDeletedH\x00R\fgroupDeleted\x12I\n" +
+	"\rretention_put\x18\x0f \x01(\v2\".weir.conversation.v1.RetentionPutH\x00R\fretentionPut\x12w\n" +
+	"\x1dparticipant_erasure_requested\x18\x10 \x01(\v21.weir.conversation.v1.ParticipantErasureRequestedH\x00R\x1bparticipantErasureRequested\x12t\n" +
+	"\x1cparticipant_erasure_advanced\x18\x11 \x01(\v20.weir.conversation.v1.ParticipantErasureAdvancedH\x00R\x1aparticipantErasureAdvanced\x12t\n" +
+	"\x1cparticipant_erasure_finished\x18\x12 \x01(\v20.weir.conversation.v1.ParticipantErasureFinishedH\x00R\x1aparticipantErasureFinishedB\a\n" +
+	"\x05eventJ\x04\b\x03\x10\x04\"\xd3\x02\n" +
 	"\x13ConversationCreated\x12'\n" +
 	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12\x14\n" +
 	"\x05owner\x18\x03 \x01(\tR\x05owner\x12\"\n" +
-	"\fparticipants\x18\x04 \x03(\tR\fparticipants\"\x8c\x02\n" +
-	"\x0fMessageAppended\x12'\n" +
-	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12\x1d\n" +
+	"\fparticipants\x18\x04 \x03(\tR\fparticipants\x12\x16\n" +
+	"\x06labels\x18\x05 \x03(\tR\x06labels\x12:\n" +
+	"\tancestors\x18\x06 \x03(\v2\x1c.weir.conversation.v1.ParentR\tancestors\x123\n" +
+	"\x06groups\x18\a \x03(\v2\x1b.weir.conversation.v1.GroupR\x06groups\x12:\n" +
+	"\bimported\x18\b \x01(\v2\x1e.weir.conversation.v1.ImportedR\bimported\"\x86\x01\n" +
+	"\bImported\x12;\n" +
+	"\vcreate_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x12=\n" +
+	"\x05state\x18\x02 \x01(\x0e2'.weir.conversation.v1.ConversationStateR\x05state\"\xa5\x01\n" +
+	"\x10MessagesAppended\x12'\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12%\n" +
+	"\x0efirst_position\x18\x02 \x01(\x03R\rfirstPosition\x12A\n" +
+	"\bmessages\x18\x03 \x03(\v2%.weir.conversation.v1.AppendedMessageR\bmessages\"\xb0\x03\n" +
+	"\x0fAppendedMessage\x12\x1d\n" +
 	"\n" +
-	"message_id\x18\x02 \x01(\tR\tmessageId\x12\x1a\n" +
-	"\bposition\x18\x03 \x01(\x03R\bposition\x12\x16\n" +
-	"\x06author\x18\x04 \x01(\tR\x06author\x120\n" +
-	"\x05parts\x18\x05 \x03(\v2\x1a.weir.conversation.v1.PartR\x05parts\x12\x0e\n" +
-	"\x02to\x18\x06 \x03(\tR\x02to\x12\x19\n" +
-	"\breply_to\x18\a \x01(\tR\areplyTo\x12 \n" +
-	"\vfingerprint\x18\b \x01(\fR\vfingerprintB)Z'weir/gen/conversation/v1;conversationv1b\x06proto3"
+	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x16\n" +
+	"\x06author\x18\x02 \x01(\tR\x06author\x120\n" +
+	"\x05parts\x18\x03 \x03(\v2\x1a.weir.conversation.v1.PartR\x05parts\x12\x0e\n" +
+	"\x02to\x18\x04 \x03(\tR\x02to\x12\x19\n" +
+	"\breply_to\x18\x05 \x01(\tR\areplyTo\x12 \n" +
+	"\vfingerprint\x18\x06 \x01(\fR\vfingerprint\x12\x1c\n" +
+	"\taddressed\x18\a \x03(\tR\taddressed\x12\x16\n" +
+	"\x06pinned\x18\b \x01(\bR\x06pinned\x12;\n" +
+	"\n" +
+	"summarizes\x18\t \x01(\v2\x1b.weir.conversation.v1.RangeR\n" +
+	"summarizes\x12;\n" +
+	"\vcreate_time\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x127\n" +
+	"\aerasure\x18\v \x01(\x0e2\x1d.weir.conversation.v1.ErasureR\aerasure\"\xe5\x01\n" +
+	"\x13ConversationUpdated\x12'\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12\x19\n" +
+	"\x05title\x18\x02 \x01(\tH\x00R\x05title\x88\x01\x01\x126\n" +
+	"\x06labels\x18\x03 \x01(\v2\x1e.weir.conversation.v1.LabelSetR\x06labels\x12H\n" +
+	"\fparticipants\x18\x04 \x01(\v2$.weir.conversation.v1.ParticipantSetR\fparticipantsB\b\n" +
+	"\x06_title\"\"\n" +
+	"\bLabelSet\x12\x16\n" +
+	"\x06labels\x18\x01 \x03(\tR\x06labels\"i\n" +
+	"\x0eParticipantSet\x12\"\n" +
+	"\fparticipants\x18\x01 \x03(\tR\fparticipants\x123\n" +
+	"\x06groups\x18\x02 \x03(\v2\x1b.weir.conversation.v1.GroupR\x06groups\"\xa5\x01\n" +
+	"\x12ConversationClosed\x12'\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12%\n" +
+	"\x0efirst_position\x18\x02 \x01(\x03R\rfirstPosition\x12?\n" +
+	"\aresults\x18\x03 \x03(\v2%.weir.conversation.v1.AppendedMessageR\aresults\"?\n" +
+	"\x14ConversationReopened\x12'\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\"\xa7\x01\n" +
+	"\x14ConversationArchived\x12'\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12%\n" +
+	"\x0efirst_position\x18\x02 \x01(\x03R\rfirstPosition\x12?\n" +
+	"\aresults\x18\x03 \x03(\v2%.weir.conversation.v1.AppendedMessageR\aresults\"\xb2\x01\n" +
+	"\x10MessagesRedacted\x12'\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12:\n" +
+	"\bmessages\x18\x02 \x03(\v2\x1e.weir.conversation.v1.ReplacedR\bmessages\x129\n" +
+	"\x06erased\x18\x03 \x03(\v2!.weir.conversation.v1.ErasedEventR\x06erased\"g\n" +
+	"\bReplaced\x12\x1a\n" +
+	"\bposition\x18\x01 \x01(\x03R\bposition\x12?\n" +
+	"\amessage\x18\x02 \x01(\v2%.weir.conversation.v1.AppendedMessageR\amessage\"E\n" +
+	"\vErasedEvent\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1a\n" +
+	"\bprevious\x18\x02 \x01(\x04R\bprevious\"h\n" +
+	"\x13ConversationDeleted\x12'\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12\x14\n" +
+	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x12\n" +
+	"\x04head\x18\x03 \x01(\x03R\x04head\"w\n" +
+	"\x0fErasureFinished\x12'\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12;\n" +
+	"\x06counts\x18\x02 \x01(\v2#.weir.conversation.v1.ErasureCountsR\x06counts\"\xdb\x01\n" +
+	"\x13GroupMembersChanged\x12'\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x121\n" +
+	"\x05group\x18\x02 \x01(\v2\x1b.weir.conversation.v1.GroupR\x05group\x12%\n" +
+	"\x0efirst_position\x18\x03 \x01(\x03R\rfirstPosition\x12A\n" +
+	"\bmessages\x18\x04 \x03(\v2%.weir.conversation.v1.AppendedMessageR\bmessages\"=\n" +
+	"\bGroupPut\x121\n" +
+	"\x05group\x18\x01 \x01(\v2\x1b.weir.conversation.v1.GroupR\x05group\")\n" +
+	"\fGroupDeleted\x12\x19\n" +
+	"\bgroup_id\x18\x01 \x01(\tR\agroupId\"I\n" +
+	"\fRetentionPut\x129\n" +
+	"\x05rules\x18\x01 \x03(\v2#.weir.conversation.v1.RetentionRuleR\x05rules\"V\n" +
+	"\x1bParticipantErasureRequested\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x18\n" +
+	"\asubject\x18\x02 \x01(\tR\asubject\"\x97\x01\n" +
+	"\x1aParticipantErasureAdvanced\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\x12;\n" +
+	"\x06counts\x18\x03 \x01(\v2#.weir.conversation.v1.ErasureCountsR\x06counts\"x\n" +
+	"\x1aParticipantErasureFinished\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12;\n" +
+	"\x06counts\x18\x02 \x01(\v2#.weir.conversation.v1.ErasureCountsR\x06countsB)Z'weir/gen/conversation/v1;conversationv1b\x06proto3"
 
 var (
 	file_weir_conversation_v1_events_proto_rawDescOnce sync.Once
@@ -326,22 +1829,88 @@ func file_weir_conversation_v1_events_proto_rawDescGZIP() []byte {
 	return file_weir_conversation_v1_events_proto_rawDescData
 }
 
-var file_weir_conversation_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_weir_conversation_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_weir_conversation_v1_events_proto_goTypes = []any{
-	(*Event)(nil),               // 0: weir.conversation.v1.Event
-	(*ConversationCreated)(nil), // 1: weir.conversation.v1.ConversationCreated
-	(*MessageAppended)(nil),     // 2: weir.conversation.v1.MessageAppended
-	(*Part)(nil),                // 3: weir.conversation.v1.Part
+	(*Event)(nil),                       // 0: weir.conversation.v1.Event
+	(*ConversationCreated)(nil),         // 1: weir.conversation.v1.ConversationCreated
+	(*Imported)(nil),                    // 2: weir.conversation.v1.Imported
+	(*MessagesAppended)(nil),            // 3: weir.conversation.v1.MessagesAppended
+	(*AppendedMessage)(nil),             // 4: weir.conversation.v1.AppendedMessage
+	(*ConversationUpdated)(nil),         // 5: weir.conversation.v1.ConversationUpdated
+	(*LabelSet)(nil),                    // 6: weir.conversation.v1.LabelSet
+	(*ParticipantSet)(nil),              // 7: weir.conversation.v1.ParticipantSet
+	(*ConversationClosed)(nil),          // 8: weir.conversation.v1.ConversationClosed
+	(*ConversationReopened)(nil),        // 9: weir.conversation.v1.ConversationReopened
+	(*ConversationArchived)(nil),        // 10: weir.conversation.v1.ConversationArchived
+	(*MessagesRedacted)(nil),            // 11: weir.conversation.v1.MessagesRedacted
+	(*Replaced)(nil),                    // 12: weir.conversation.v1.Replaced
+	(*ErasedEvent)(nil),                 // 13: weir.conversation.v1.ErasedEvent
+	(*ConversationDeleted)(nil),         // 14: weir.conversation.v1.ConversationDeleted
+	(*ErasureFinished)(nil),             // 15: weir.conversation.v1.ErasureFinished
+	(*GroupMembersChanged)(nil),         // 16: weir.conversation.v1.GroupMembersChanged
+	(*GroupPut)(nil),                    // 17: weir.conversation.v1.GroupPut
+	(*GroupDeleted)(nil),                // 18: weir.conversation.v1.GroupDeleted
+	(*RetentionPut)(nil),                // 19: weir.conversation.v1.RetentionPut
+	(*ParticipantErasureRequested)(nil), // 20: weir.conversation.v1.ParticipantErasureRequested
+	(*ParticipantErasureAdvanced)(nil),  // 21: weir.conversation.v1.ParticipantErasureAdvanced
+	(*ParticipantErasureFinished)(nil),  // 22: weir.conversation.v1.ParticipantErasureFinished
+	(*Parent)(nil),                      // 23: weir.conversation.v1.Parent
+	(*Group)(nil),                       // 24: weir.conversation.v1.Group
+	(*timestamppb.Timestamp)(nil),       // 25: google.protobuf.Timestamp
+	(ConversationState)(0),              // 26: weir.conversation.v1.ConversationState
+	(*Part)(nil),                        // 27: weir.conversation.v1.Part
+	(*Range)(nil),                       // 28: weir.conversation.v1.Range
+	(Erasure)(0),                        // 29: weir.conversation.v1.Erasure
+	(*ErasureCounts)(nil),               // 30: weir.conversation.v1.ErasureCounts
+	(*RetentionRule)(nil),               // 31: weir.conversation.v1.RetentionRule
 }
 var file_weir_conversation_v1_events_proto_depIdxs = []int32{
-	1, // 0: weir.conversation.v1.Event.conversation_created:type_name -> weir.conversation.v1.ConversationCreated
-	2, // 1: weir.conversation.v1.Event.message_appended:type_name -> weir.conversation.v1.MessageAppended
-	3, // 2: weir.conversation.v1.MessageAppended.parts:type_name -> weir.conversation.v1.Part
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	1,  // 0: weir.conversation.v1.Event.conversation_created:type_name -> weir.conversation.v1.ConversationCreated
+	3,  // 1: weir.conversation.v1.Event.messages_appended:type_name -> weir.conversation.v1.MessagesAppended
+	5,  // 2: weir.conversation.v1.Event.conversation_updated:type_name -> weir.conversation.v1.ConversationUpdated
+	8,  // 3: weir.conversation.v1.Event.conversation_closed:type_name -> weir.conversation.v1.ConversationClosed
+	9,  // 4: weir.conversation.v1.Event.conversation_reopened:type_name -> weir.conversation.v1.ConversationReopened
+	10, // 5: weir.conversation.v1.Event.conversation_archived:type_name -> weir.conversation.v1.ConversationArchived
+	11, // 6: weir.conversation.v1.Event.messages_redacted:type_name -> weir.conversation.v1.MessagesRedacted
+	14, // 7: weir.conversation.v1.Event.conversation_deleted:type_name -> weir.conversation.v1.ConversationDeleted
+	15, // 8: weir.conversation.v1.Event.erasure_finished:type_name -> weir.conversation.v1.ErasureFinished
+	16, // 9: weir.conversation.v1.Event.group_members_changed:type_name -> weir.conversation.v1.GroupMembersChanged
+	17, // 10: weir.conversation.v1.Event.group_put:type_name -> weir.conversation.v1.GroupPut
+	18, // 11: weir.conversation.v1.Event.group_deleted:type_name -> weir.conversation.v1.GroupDeleted
+	19, // 12: weir.conversation.v1.Event.retention_put:type_name -> weir.conversation.v1.RetentionPut
+	20, // 13: weir.conversation.v1.Event.participant_erasure_requested:type_name -> weir.conversation.v1.ParticipantErasureRequested
+	21, // 14: weir.conversation.v1.Event.participant_erasure_advanced:type_name -> weir.conversation.v1.ParticipantErasureAdvanced
+	22, // 15: weir.conversation.v1.Event.participant_erasure_finished:type_name -> weir.conversation.v1.ParticipantErasureFinished
+	23, // 16: weir.conversation.v1.ConversationCreated.ancestors:type_name -> weir.conversation.v1.Parent
+	24, // 17: weir.conversation.v1.ConversationCreated.groups:type_name -> weir.conversation.v1.Group
+	2,  // 18: weir.conversation.v1.ConversationCreated.imported:type_name -> weir.conversation.v1.Imported
+	25, // 19: weir.conversation.v1.Imported.create_time:type_name -> google.protobuf.Timestamp
+	26, // 20: weir.conversation.v1.Imported.state:type_name -> weir.conversation.v1.ConversationState
+	4,  // 21: weir.conversation.v1.MessagesAppended.messages:type_name -> weir.conversation.v1.AppendedMessage
+	27, // 22: weir.conversation.v1.AppendedMessage.parts:type_name -> weir.conversation.v1.Part
+	28, // 23: weir.conversation.v1.AppendedMessage.summarizes:type_name -> weir.conversation.v1.Range
+	25, // 24: weir.conversation.v1.AppendedMessage.create_time:type_name -> google.protobuf.Timestamp
+	29, // 25: weir.conversation.v1.AppendedMessage.erasure:type_name -> weir.conversation.v1.Erasure
+	6,  // 26: weir.conversation.v1.ConversationUpdated.labels:type_name -> weir.conversation.v1.LabelSet
+	7,  // 27: weir.conversation.v1.ConversationUpdated.participants:type_name -> weir.conversation.v1.ParticipantSet
+	24, // 28: weir.conversation.v1.ParticipantSet.groups:type_name -> weir.conversation.v1.Group
+	4,  // 29: weir.conversation.v1.ConversationClosed.results:type_name -> weir.conversation.v1.AppendedMessage
+	4,  // 30: weir.conversation.v1.ConversationArchived.results:type_name -> weir.conversation.v1.AppendedMessage
+	12, // 31: weir.conversation.v1.MessagesRedacted.messages:type_name -> weir.conversation.v1.Replaced
+	13, // 32: weir.conversation.v1.MessagesRedacted.erased:type_name -> weir.conversation.v1.ErasedEvent
+	4,  // 33: weir.conversation.v1.Replaced.message:type_name -> weir.conversation.v1.AppendedMessage
+	30, // 34: weir.conversation.v1.ErasureFinished.counts:type_name -> weir.conversation.v1.ErasureCounts
+	24, // 35: weir.conversation.v1.GroupMembersChanged.group:type_name -> weir.conversation.v1.Group
+	4,  // 36: weir.conversation.v1.GroupMembersChanged.messages:type_name -> weir.conversation.v1.AppendedMessage
+	24, // 37: weir.conversation.v1.GroupPut.group:type_name -> weir.conversation.v1.Group
+	31, // 38: weir.conversation.v1.RetentionPut.rules:type_name -> weir.conversation.v1.RetentionRule
+	30, // 39: weir.conversation.v1.ParticipantErasureAdvanced.counts:type_name -> weir.conversation.v1.ErasureCounts
+	30, // 40: weir.conversation.v1.ParticipantErasureFinished.counts:type_name -> weir.conversation.v1.ErasureCounts
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_weir_conversation_v1_events_proto_init() }
@@ -349,18 +1918,36 @@ func file_weir_conversation_v1_events_proto_init() {
 	if File_weir_conversation_v1_events_proto != nil {
 		return
 	}
+	file_weir_conversation_v1_conversation_service_proto_init()
+	file_weir_conversation_v1_group_service_proto_init()
 	file_weir_conversation_v1_message_proto_init()
+	file_weir_conversation_v1_retention_service_proto_init()
 	file_weir_conversation_v1_events_proto_msgTypes[0].OneofWrappers = []any{
 		(*Event_ConversationCreated)(nil),
-		(*Event_MessageAppended)(nil),
+		(*Event_MessagesAppended)(nil),
+		(*Event_ConversationUpdated)(nil),
+		(*Event_ConversationClosed)(nil),
+		(*Event_ConversationReopened)(nil),
+		(*Event_ConversationArchived)(nil),
+		(*Event_MessagesRedacted)(nil),
+		(*Event_ConversationDeleted)(nil),
+		(*Event_ErasureFinished)(nil),
+		(*Event_GroupMembersChanged)(nil),
+		(*Event_GroupPut)(nil),
+		(*Event_GroupDeleted)(nil),
+		(*Event_RetentionPut)(nil),
+		(*Event_ParticipantErasureRequested)(nil),
+		(*Event_ParticipantErasureAdvanced)(nil),
+		(*Event_ParticipantErasureFinished)(nil),
 	}
+	file_weir_conversation_v1_events_proto_msgTypes[5].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_conversation_v1_events_proto_rawDesc), len(file_weir_conversation_v1_events_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -23,6 +23,113 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Erasure says why a message has no content.
+type Erasure int32
+
+const (
+	Erasure_ERASURE_UNSPECIFIED Erasure = 0
+	// REDACTED: this message was taken back.
+	Erasure_ERASURE_REDACTED Erasure = 1
+	// CONVERSATION_DELETED: the conversation that it was said in, of which this
+	// one is a fork, was deleted.
+	Erasure_ERASURE_CONVERSATION_DELETED Erasure = 2
+)
+
+// Enum value maps for Erasure.
+var (
+	Erasure_name = map[int32]string{
+		0: "ERASURE_UNSPECIFIED",
+		1: "ERASURE_REDACTED",
+		2: "ERASURE_CONVERSATION_DELETED",
+	}
+	Erasure_value = map[string]int32{
+		"ERASURE_UNSPECIFIED":          0,
+		"ERASURE_REDACTED":             1,
+		"ERASURE_CONVERSATION_DELETED": 2,
+	}
+)
+
+func (x Erasure) Enum() *Erasure {
+	p := new(Erasure)
+	*p = x
+	return p
+}
+
+func (x Erasure) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Erasure) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_conversation_v1_message_proto_enumTypes[0].Descriptor()
+}
+
+func (Erasure) Type() protoreflect.EnumType {
+	return &file_weir_conversation_v1_message_proto_enumTypes[0]
+}
+
+func (x Erasure) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Erasure.Descriptor instead.
+func (Erasure) EnumDescriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_proto_rawDescGZIP(), []int{0}
+}
+
+// TurnOutcome is how a turn ended without an answer.
+type TurnOutcome int32
+
+const (
+	TurnOutcome_TURN_OUTCOME_UNSPECIFIED TurnOutcome = 0
+	TurnOutcome_TURN_OUTCOME_DECLINED    TurnOutcome = 1
+	TurnOutcome_TURN_OUTCOME_TIMED_OUT   TurnOutcome = 2
+	// REMOVED: it left the group before it answered.
+	TurnOutcome_TURN_OUTCOME_REMOVED TurnOutcome = 3
+)
+
+// Enum value maps for TurnOutcome.
+var (
+	TurnOutcome_name = map[int32]string{
+		0: "TURN_OUTCOME_UNSPECIFIED",
+		1: "TURN_OUTCOME_DECLINED",
+		2: "TURN_OUTCOME_TIMED_OUT",
+		3: "TURN_OUTCOME_REMOVED",
+	}
+	TurnOutcome_value = map[string]int32{
+		"TURN_OUTCOME_UNSPECIFIED": 0,
+		"TURN_OUTCOME_DECLINED":    1,
+		"TURN_OUTCOME_TIMED_OUT":   2,
+		"TURN_OUTCOME_REMOVED":     3,
+	}
+)
+
+func (x TurnOutcome) Enum() *TurnOutcome {
+	p := new(TurnOutcome)
+	*p = x
+	return p
+}
+
+func (x TurnOutcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TurnOutcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_conversation_v1_message_proto_enumTypes[1].Descriptor()
+}
+
+func (TurnOutcome) Type() protoreflect.EnumType {
+	return &file_weir_conversation_v1_message_proto_enumTypes[1]
+}
+
+func (x TurnOutcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TurnOutcome.Descriptor instead.
+func (TurnOutcome) EnumDescriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_proto_rawDescGZIP(), []int{1}
+}
+
 // Message is one thing that was said in a conversation.
 type Message struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -32,16 +139,29 @@ type Message struct {
 	// order and the only cursor.
 	Position int64 `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`
 	// Author comes from the credential, never from a request.
-	Author string  `protobuf:"bytes,4,opt,name=author,proto3" json:"author,omitempty"`
-	Parts  []*Part `protobuf:"bytes,5,rep,name=parts,proto3" json:"parts,omitempty"`
-	// To are the participants that the message addresses. An agent among them
-	// finds it in its inbox.
+	Author string `protobuf:"bytes,4,opt,name=author,proto3" json:"author,omitempty"`
+	// Parts are what was said; none where it was erased.
+	Parts []*Part `protobuf:"bytes,5,rep,name=parts,proto3" json:"parts,omitempty"`
+	// To are the participants that the message addresses, as its author wrote
+	// them: subjects, or groups such as `group:reviewers`.
 	To []string `protobuf:"bytes,6,rep,name=to,proto3" json:"to,omitempty"`
 	// Reply_to is the message_id that this one answers.
-	ReplyTo       string                 `protobuf:"bytes,7,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
-	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ReplyTo    string                 `protobuf:"bytes,7,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// Addressed are the subjects that `to` came to, with groups resolved by their
+	// turn rule at that time. An agent among them finds the message in its inbox.
+	Addressed []string `protobuf:"bytes,9,rep,name=addressed,proto3" json:"addressed,omitempty"`
+	// Pinned messages come first in every context window.
+	Pinned bool `protobuf:"varint,10,opt,name=pinned,proto3" json:"pinned,omitempty"`
+	// Summarizes is set where this message stands for a range of earlier ones.
+	Summarizes *Range `protobuf:"bytes,11,opt,name=summarizes,proto3" json:"summarizes,omitempty"`
+	// Erasure is set where the content is gone. The place stays.
+	Erasure Erasure `protobuf:"varint,12,opt,name=erasure,proto3,enum=weir.conversation.v1.Erasure" json:"erasure,omitempty"`
+	// Origin_conversation_id is the conversation in which it was said, where that
+	// is not this one: it belongs to the past that a fork shares.
+	OriginConversationId string `protobuf:"bytes,13,opt,name=origin_conversation_id,json=originConversationId,proto3" json:"origin_conversation_id,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *Message) Reset() {
@@ -130,6 +250,94 @@ func (x *Message) GetCreateTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Message) GetAddressed() []string {
+	if x != nil {
+		return x.Addressed
+	}
+	return nil
+}
+
+func (x *Message) GetPinned() bool {
+	if x != nil {
+		return x.Pinned
+	}
+	return false
+}
+
+func (x *Message) GetSummarizes() *Range {
+	if x != nil {
+		return x.Summarizes
+	}
+	return nil
+}
+
+func (x *Message) GetErasure() Erasure {
+	if x != nil {
+		return x.Erasure
+	}
+	return Erasure_ERASURE_UNSPECIFIED
+}
+
+func (x *Message) GetOriginConversationId() string {
+	if x != nil {
+		return x.OriginConversationId
+	}
+	return ""
+}
+
+// Range is positions from first to last, both included.
+type Range struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         int64                  `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	Last          int64                  `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Range) Reset() {
+	*x = Range{}
+	mi := &file_weir_conversation_v1_message_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Range) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Range) ProtoMessage() {}
+
+func (x *Range) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Range.ProtoReflect.Descriptor instead.
+func (*Range) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Range) GetFirst() int64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *Range) GetLast() int64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
 // Part is one piece of a message, in order.
 type Part struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -139,6 +347,9 @@ type Part struct {
 	//	*Part_Data
 	//	*Part_Call
 	//	*Part_Result
+	//	*Part_Approval
+	//	*Part_Blob
+	//	*Part_Turn
 	Part          isPart_Part `protobuf_oneof:"part"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -146,7 +357,7 @@ type Part struct {
 
 func (x *Part) Reset() {
 	*x = Part{}
-	mi := &file_weir_conversation_v1_message_proto_msgTypes[1]
+	mi := &file_weir_conversation_v1_message_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -158,7 +369,7 @@ func (x *Part) String() string {
 func (*Part) ProtoMessage() {}
 
 func (x *Part) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_message_proto_msgTypes[1]
+	mi := &file_weir_conversation_v1_message_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -171,7 +382,7 @@ func (x *Part) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Part.ProtoReflect.Descriptor instead.
 func (*Part) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_message_proto_rawDescGZIP(), []int{1}
+	return file_weir_conversation_v1_message_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Part) GetPart() isPart_Part {
@@ -217,6 +428,33 @@ func (x *Part) GetResult() *Result {
 	return nil
 }
 
+func (x *Part) GetApproval() *ApprovalNote {
+	if x != nil {
+		if x, ok := x.Part.(*Part_Approval); ok {
+			return x.Approval
+		}
+	}
+	return nil
+}
+
+func (x *Part) GetBlob() *Blob {
+	if x != nil {
+		if x, ok := x.Part.(*Part_Blob); ok {
+			return x.Blob
+		}
+	}
+	return nil
+}
+
+func (x *Part) GetTurn() *TurnNote {
+	if x != nil {
+		if x, ok := x.Part.(*Part_Turn); ok {
+			return x.Turn
+		}
+	}
+	return nil
+}
+
 type isPart_Part interface {
 	isPart_Part()
 }
@@ -231,13 +469,25 @@ type Part_Data struct {
 }
 
 type Part_Call struct {
-	// Call and result are written by weir itself when an operation is invoked
-	// in the conversation; in a request they are refused.
 	Call *Call `protobuf:"bytes,3,opt,name=call,proto3,oneof"`
 }
 
 type Part_Result struct {
 	Result *Result `protobuf:"bytes,4,opt,name=result,proto3,oneof"`
+}
+
+type Part_Approval struct {
+	// Approval and turn are written by weir itself; in a request they are
+	// refused.
+	Approval *ApprovalNote `protobuf:"bytes,5,opt,name=approval,proto3,oneof"`
+}
+
+type Part_Blob struct {
+	Blob *Blob `protobuf:"bytes,6,opt,name=blob,proto3,oneof"`
+}
+
+type Part_Turn struct {
+	Turn *TurnNote `protobuf:"bytes,7,opt,name=turn,proto3,oneof"`
 }
 
 func (*Part_Text) isPart_Part() {}
@@ -247,6 +497,12 @@ func (*Part_Data) isPart_Part() {}
 func (*Part_Call) isPart_Part() {}
 
 func (*Part_Result) isPart_Part() {}
+
+func (*Part_Approval) isPart_Part() {}
+
+func (*Part_Blob) isPart_Part() {}
+
+func (*Part_Turn) isPart_Part() {}
 
 // Data is structured content.
 type Data struct {
@@ -261,7 +517,7 @@ type Data struct {
 
 func (x *Data) Reset() {
 	*x = Data{}
-	mi := &file_weir_conversation_v1_message_proto_msgTypes[2]
+	mi := &file_weir_conversation_v1_message_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -273,7 +529,7 @@ func (x *Data) String() string {
 func (*Data) ProtoMessage() {}
 
 func (x *Data) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_message_proto_msgTypes[2]
+	mi := &file_weir_conversation_v1_message_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -286,7 +542,7 @@ func (x *Data) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Data.ProtoReflect.Descriptor instead.
 func (*Data) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_message_proto_rawDescGZIP(), []int{2}
+	return file_weir_conversation_v1_message_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Data) GetMediaType() string {
@@ -303,19 +559,97 @@ func (x *Data) GetJson() string {
 	return ""
 }
 
-// Call says that an operation was invoked.
+// Blob refers to content that is kept elsewhere.
+type Blob struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Uri       string                 `protobuf:"bytes,1,opt,name=uri,proto3" json:"uri,omitempty"`
+	MediaType string                 `protobuf:"bytes,2,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
+	// Size in bytes.
+	Size int64 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
+	// Sha256 is the hash of the content, 64 lower-case hex digits.
+	Sha256        string `protobuf:"bytes,4,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Blob) Reset() {
+	*x = Blob{}
+	mi := &file_weir_conversation_v1_message_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Blob) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Blob) ProtoMessage() {}
+
+func (x *Blob) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Blob.ProtoReflect.Descriptor instead.
+func (*Blob) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Blob) GetUri() string {
+	if x != nil {
+		return x.Uri
+	}
+	return ""
+}
+
+func (x *Blob) GetMediaType() string {
+	if x != nil {
+		return x.MediaType
+	}
+	return ""
+}
+
+func (x *Blob) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *Blob) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+// Call says that an operation was called. It stays open until a result names it,
+// or the conversation closes.
 type Call struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	InvocationId  string                 `protobuf:"bytes,1,opt,name=invocation_id,json=invocationId,proto3" json:"invocation_id,omitempty"`
-	Operation     string                 `protobuf:"bytes,2,opt,name=operation,proto3" json:"operation,omitempty"`
-	InputJson     *string                `protobuf:"bytes,3,opt,name=input_json,json=inputJson,proto3,oneof" json:"input_json,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Invocation_id is set by weir for operations of its registry; in a request it
+	// is refused.
+	InvocationId string `protobuf:"bytes,1,opt,name=invocation_id,json=invocationId,proto3" json:"invocation_id,omitempty"`
+	Operation    string `protobuf:"bytes,2,opt,name=operation,proto3" json:"operation,omitempty"`
+	// Input_json is strict JSON text.
+	InputJson *string `protobuf:"bytes,3,opt,name=input_json,json=inputJson,proto3,oneof" json:"input_json,omitempty"`
+	// Call_id is chosen by who calls a tool that is none of weir's: 1 to 128
+	// printable characters, not one that is open in this conversation.
+	CallId        string `protobuf:"bytes,4,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Call) Reset() {
 	*x = Call{}
-	mi := &file_weir_conversation_v1_message_proto_msgTypes[3]
+	mi := &file_weir_conversation_v1_message_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -327,7 +661,7 @@ func (x *Call) String() string {
 func (*Call) ProtoMessage() {}
 
 func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_message_proto_msgTypes[3]
+	mi := &file_weir_conversation_v1_message_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -340,7 +674,7 @@ func (x *Call) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Call.ProtoReflect.Descriptor instead.
 func (*Call) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_message_proto_rawDescGZIP(), []int{3}
+	return file_weir_conversation_v1_message_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Call) GetInvocationId() string {
@@ -364,23 +698,37 @@ func (x *Call) GetInputJson() string {
 	return ""
 }
 
+func (x *Call) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
 // Result says how a call ended.
 type Result struct {
-	state        protoimpl.MessageState `protogen:"open.v1"`
-	InvocationId string                 `protobuf:"bytes,1,opt,name=invocation_id,json=invocationId,proto3" json:"invocation_id,omitempty"`
-	// State is the invocation's final state, such as SUCCEEDED or DENIED.
-	State      string  `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Invocation_id is set by weir for operations of its registry; in a request it
+	// is refused.
+	InvocationId string `protobuf:"bytes,1,opt,name=invocation_id,json=invocationId,proto3" json:"invocation_id,omitempty"`
+	// State is SUCCEEDED or FAILED in a request; an invocation's result has its
+	// final state, such as DENIED; CONVERSATION_CLOSED where the conversation
+	// closed before.
+	State string `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	// Output_json is strict JSON text.
 	OutputJson *string `protobuf:"bytes,3,opt,name=output_json,json=outputJson,proto3,oneof" json:"output_json,omitempty"`
 	// Reason and message say why, when it did not succeed.
-	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	Message       string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	Reason  string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	// Call_id names an open call of this conversation.
+	CallId        string `protobuf:"bytes,6,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_weir_conversation_v1_message_proto_msgTypes[4]
+	mi := &file_weir_conversation_v1_message_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -392,7 +740,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_message_proto_msgTypes[4]
+	mi := &file_weir_conversation_v1_message_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -405,7 +753,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_message_proto_rawDescGZIP(), []int{4}
+	return file_weir_conversation_v1_message_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Result) GetInvocationId() string {
@@ -443,11 +791,198 @@ func (x *Result) GetMessage() string {
 	return ""
 }
 
+func (x *Result) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+// ApprovalNote says that a person is asked, or what came of it. While one is
+// pending, the conversation is PAUSED.
+type ApprovalNote struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ApprovalId string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	Operation  string                 `protobuf:"bytes,2,opt,name=operation,proto3" json:"operation,omitempty"`
+	// State is the approval's: PENDING, APPROVED, DENIED, EXPIRED, CANCELLED or
+	// SUPERSEDED.
+	State string `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	// Requester is who wants to run the operation.
+	Requester string `protobuf:"bytes,4,opt,name=requester,proto3" json:"requester,omitempty"`
+	// Decided_by and note are what the one who decided said, if anybody did.
+	DecidedBy string `protobuf:"bytes,5,opt,name=decided_by,json=decidedBy,proto3" json:"decided_by,omitempty"`
+	Note      string `protobuf:"bytes,6,opt,name=note,proto3" json:"note,omitempty"`
+	// Approver_scopes are those of which a holder can decide it.
+	ApproverScopes []string `protobuf:"bytes,7,rep,name=approver_scopes,json=approverScopes,proto3" json:"approver_scopes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ApprovalNote) Reset() {
+	*x = ApprovalNote{}
+	mi := &file_weir_conversation_v1_message_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApprovalNote) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApprovalNote) ProtoMessage() {}
+
+func (x *ApprovalNote) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApprovalNote.ProtoReflect.Descriptor instead.
+func (*ApprovalNote) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ApprovalNote) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *ApprovalNote) GetOperation() string {
+	if x != nil {
+		return x.Operation
+	}
+	return ""
+}
+
+func (x *ApprovalNote) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *ApprovalNote) GetRequester() string {
+	if x != nil {
+		return x.Requester
+	}
+	return ""
+}
+
+func (x *ApprovalNote) GetDecidedBy() string {
+	if x != nil {
+		return x.DecidedBy
+	}
+	return ""
+}
+
+func (x *ApprovalNote) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+func (x *ApprovalNote) GetApproverScopes() []string {
+	if x != nil {
+		return x.ApproverScopes
+	}
+	return nil
+}
+
+// TurnNote says that a member of a group did not answer a message.
+type TurnNote struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Group such as `group:reviewers`.
+	Group string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// Member such as `agent:bob`.
+	Member  string      `protobuf:"bytes,2,opt,name=member,proto3" json:"member,omitempty"`
+	Outcome TurnOutcome `protobuf:"varint,3,opt,name=outcome,proto3,enum=weir.conversation.v1.TurnOutcome" json:"outcome,omitempty"`
+	// Message_id is the message that it was to answer.
+	MessageId string `protobuf:"bytes,4,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	// Why it declined, in its words.
+	Note          string `protobuf:"bytes,5,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnNote) Reset() {
+	*x = TurnNote{}
+	mi := &file_weir_conversation_v1_message_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnNote) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnNote) ProtoMessage() {}
+
+func (x *TurnNote) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnNote.ProtoReflect.Descriptor instead.
+func (*TurnNote) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *TurnNote) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *TurnNote) GetMember() string {
+	if x != nil {
+		return x.Member
+	}
+	return ""
+}
+
+func (x *TurnNote) GetOutcome() TurnOutcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return TurnOutcome_TURN_OUTCOME_UNSPECIFIED
+}
+
+func (x *TurnNote) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *TurnNote) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
 var File_weir_conversation_v1_message_proto protoreflect.FileDescriptor
 
 const file_weir_conversation_v1_message_proto_rawDesc = "" +
 	"\n" +
-	"\"weir/conversation/v1/message.proto\x12\x14weir.conversation.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9f\x02\n" +
+	"\"weir/conversation/v1/message.proto\x12\x14weir.conversation.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x81\x04\n" +
 	"\aMessage\x12'\n" +
 	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12\x1d\n" +
 	"\n" +
@@ -458,32 +993,82 @@ const file_weir_conversation_v1_message_proto_rawDesc = "" +
 	"\x02to\x18\x06 \x03(\tR\x02to\x12\x19\n" +
 	"\breply_to\x18\a \x01(\tR\areplyTo\x12;\n" +
 	"\vcreate_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"createTime\"\xc7\x01\n" +
+	"createTime\x12\x1c\n" +
+	"\taddressed\x18\t \x03(\tR\taddressed\x12\x16\n" +
+	"\x06pinned\x18\n" +
+	" \x01(\bR\x06pinned\x12;\n" +
+	"\n" +
+	"summarizes\x18\v \x01(\v2\x1b.weir.conversation.v1.RangeR\n" +
+	"summarizes\x127\n" +
+	"\aerasure\x18\f \x01(\x0e2\x1d.weir.conversation.v1.ErasureR\aerasure\x124\n" +
+	"\x16origin_conversation_id\x18\r \x01(\tR\x14originConversationId\"C\n" +
+	"\x05Range\x12\x1d\n" +
+	"\x05first\x18\x01 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x05first\x12\x1b\n" +
+	"\x04last\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x04last\"\xf1\x02\n" +
 	"\x04Part\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x120\n" +
 	"\x04data\x18\x02 \x01(\v2\x1a.weir.conversation.v1.DataH\x00R\x04data\x120\n" +
 	"\x04call\x18\x03 \x01(\v2\x1a.weir.conversation.v1.CallH\x00R\x04call\x126\n" +
-	"\x06result\x18\x04 \x01(\v2\x1c.weir.conversation.v1.ResultH\x00R\x06resultB\r\n" +
+	"\x06result\x18\x04 \x01(\v2\x1c.weir.conversation.v1.ResultH\x00R\x06result\x12@\n" +
+	"\bapproval\x18\x05 \x01(\v2\".weir.conversation.v1.ApprovalNoteH\x00R\bapproval\x120\n" +
+	"\x04blob\x18\x06 \x01(\v2\x1a.weir.conversation.v1.BlobH\x00R\x04blob\x124\n" +
+	"\x04turn\x18\a \x01(\v2\x1e.weir.conversation.v1.TurnNoteH\x00R\x04turnB\r\n" +
 	"\x04part\x12\x05\xbaH\x02\b\x01\"N\n" +
 	"\x04Data\x12)\n" +
 	"\n" +
 	"media_type\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x03\x18\xc8\x01R\tmediaType\x12\x1b\n" +
-	"\x04json\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\x04json\"|\n" +
-	"\x04Call\x12#\n" +
-	"\rinvocation_id\x18\x01 \x01(\tR\finvocationId\x12\x1c\n" +
-	"\toperation\x18\x02 \x01(\tR\toperation\x12\"\n" +
+	"\x04json\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\x04json\"\x9c\x01\n" +
+	"\x04Blob\x12\x1d\n" +
+	"\x03uri\x18\x01 \x01(\tB\v\xbaH\br\x06\x18\xd0\x0f\x88\x01\x01R\x03uri\x12)\n" +
 	"\n" +
-	"input_json\x18\x03 \x01(\tH\x00R\tinputJson\x88\x01\x01B\r\n" +
-	"\v_input_json\"\xab\x01\n" +
+	"media_type\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x03\x18\xc8\x01R\tmediaType\x12\x1b\n" +
+	"\x04size\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x04size\x12-\n" +
+	"\x06sha256\x18\x04 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06sha256\"\xbb\x01\n" +
+	"\x04Call\x12#\n" +
+	"\rinvocation_id\x18\x01 \x01(\tR\finvocationId\x12(\n" +
+	"\toperation\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\toperation\x12\"\n" +
+	"\n" +
+	"input_json\x18\x03 \x01(\tH\x00R\tinputJson\x88\x01\x01\x121\n" +
+	"\acall_id\x18\x04 \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[!-~]{1,128}$R\x06callIdB\r\n" +
+	"\v_input_json\"\xf3\x01\n" +
 	"\x06Result\x12#\n" +
-	"\rinvocation_id\x18\x01 \x01(\tR\finvocationId\x12\x14\n" +
-	"\x05state\x18\x02 \x01(\tR\x05state\x12$\n" +
+	"\rinvocation_id\x18\x01 \x01(\tR\finvocationId\x12\x1f\n" +
+	"\x05state\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x05state\x12$\n" +
 	"\voutput_json\x18\x03 \x01(\tH\x00R\n" +
-	"outputJson\x88\x01\x01\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x05 \x01(\tR\amessageB\x0e\n" +
-	"\f_output_jsonB)Z'weir/gen/conversation/v1;conversationv1b\x06proto3"
+	"outputJson\x88\x01\x01\x12 \n" +
+	"\x06reason\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06reason\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x121\n" +
+	"\acall_id\x18\x06 \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[!-~]{1,128}$R\x06callIdB\x0e\n" +
+	"\f_output_json\"\xdd\x01\n" +
+	"\fApprovalNote\x12\x1f\n" +
+	"\vapproval_id\x18\x01 \x01(\tR\n" +
+	"approvalId\x12\x1c\n" +
+	"\toperation\x18\x02 \x01(\tR\toperation\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x1c\n" +
+	"\trequester\x18\x04 \x01(\tR\trequester\x12\x1d\n" +
+	"\n" +
+	"decided_by\x18\x05 \x01(\tR\tdecidedBy\x12\x12\n" +
+	"\x04note\x18\x06 \x01(\tR\x04note\x12'\n" +
+	"\x0fapprover_scopes\x18\a \x03(\tR\x0eapproverScopes\"\xa8\x01\n" +
+	"\bTurnNote\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x16\n" +
+	"\x06member\x18\x02 \x01(\tR\x06member\x12;\n" +
+	"\aoutcome\x18\x03 \x01(\x0e2!.weir.conversation.v1.TurnOutcomeR\aoutcome\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x04 \x01(\tR\tmessageId\x12\x12\n" +
+	"\x04note\x18\x05 \x01(\tR\x04note*Z\n" +
+	"\aErasure\x12\x17\n" +
+	"\x13ERASURE_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10ERASURE_REDACTED\x10\x01\x12 \n" +
+	"\x1cERASURE_CONVERSATION_DELETED\x10\x02*|\n" +
+	"\vTurnOutcome\x12\x1c\n" +
+	"\x18TURN_OUTCOME_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15TURN_OUTCOME_DECLINED\x10\x01\x12\x1a\n" +
+	"\x16TURN_OUTCOME_TIMED_OUT\x10\x02\x12\x18\n" +
+	"\x14TURN_OUTCOME_REMOVED\x10\x03B)Z'weir/gen/conversation/v1;conversationv1b\x06proto3"
 
 var (
 	file_weir_conversation_v1_message_proto_rawDescOnce sync.Once
@@ -497,26 +1082,39 @@ func file_weir_conversation_v1_message_proto_rawDescGZIP() []byte {
 	return file_weir_conversation_v1_message_proto_rawDescData
 }
 
-var file_weir_conversation_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_weir_conversation_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_weir_conversation_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_weir_conversation_v1_message_proto_goTypes = []any{
-	(*Message)(nil),               // 0: weir.conversation.v1.Message
-	(*Part)(nil),                  // 1: weir.conversation.v1.Part
-	(*Data)(nil),                  // 2: weir.conversation.v1.Data
-	(*Call)(nil),                  // 3: weir.conversation.v1.Call
-	(*Result)(nil),                // 4: weir.conversation.v1.Result
-	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
+	(Erasure)(0),                  // 0: weir.conversation.v1.Erasure
+	(TurnOutcome)(0),              // 1: weir.conversation.v1.TurnOutcome
+	(*Message)(nil),               // 2: weir.conversation.v1.Message
+	(*Range)(nil),                 // 3: weir.conversation.v1.Range
+	(*Part)(nil),                  // 4: weir.conversation.v1.Part
+	(*Data)(nil),                  // 5: weir.conversation.v1.Data
+	(*Blob)(nil),                  // 6: weir.conversation.v1.Blob
+	(*Call)(nil),                  // 7: weir.conversation.v1.Call
+	(*Result)(nil),                // 8: weir.conversation.v1.Result
+	(*ApprovalNote)(nil),          // 9: weir.conversation.v1.ApprovalNote
+	(*TurnNote)(nil),              // 10: weir.conversation.v1.TurnNote
+	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
 }
 var file_weir_conversation_v1_message_proto_depIdxs = []int32{
-	1, // 0: weir.conversation.v1.Message.parts:type_name -> weir.conversation.v1.Part
-	5, // 1: weir.conversation.v1.Message.create_time:type_name -> google.protobuf.Timestamp
-	2, // 2: weir.conversation.v1.Part.data:type_name -> weir.conversation.v1.Data
-	3, // 3: weir.conversation.v1.Part.call:type_name -> weir.conversation.v1.Call
-	4, // 4: weir.conversation.v1.Part.result:type_name -> weir.conversation.v1.Result
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	4,  // 0: weir.conversation.v1.Message.parts:type_name -> weir.conversation.v1.Part
+	11, // 1: weir.conversation.v1.Message.create_time:type_name -> google.protobuf.Timestamp
+	3,  // 2: weir.conversation.v1.Message.summarizes:type_name -> weir.conversation.v1.Range
+	0,  // 3: weir.conversation.v1.Message.erasure:type_name -> weir.conversation.v1.Erasure
+	5,  // 4: weir.conversation.v1.Part.data:type_name -> weir.conversation.v1.Data
+	7,  // 5: weir.conversation.v1.Part.call:type_name -> weir.conversation.v1.Call
+	8,  // 6: weir.conversation.v1.Part.result:type_name -> weir.conversation.v1.Result
+	9,  // 7: weir.conversation.v1.Part.approval:type_name -> weir.conversation.v1.ApprovalNote
+	6,  // 8: weir.conversation.v1.Part.blob:type_name -> weir.conversation.v1.Blob
+	10, // 9: weir.conversation.v1.Part.turn:type_name -> weir.conversation.v1.TurnNote
+	1,  // 10: weir.conversation.v1.TurnNote.outcome:type_name -> weir.conversation.v1.TurnOutcome
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_weir_conversation_v1_message_proto_init() }
@@ -524,26 +1122,30 @@ func file_weir_conversation_v1_message_proto_init() {
 	if File_weir_conversation_v1_message_proto != nil {
 		return
 	}
-	file_weir_conversation_v1_message_proto_msgTypes[1].OneofWrappers = []any{
+	file_weir_conversation_v1_message_proto_msgTypes[2].OneofWrappers = []any{
 		(*Part_Text)(nil),
 		(*Part_Data)(nil),
 		(*Part_Call)(nil),
 		(*Part_Result)(nil),
+		(*Part_Approval)(nil),
+		(*Part_Blob)(nil),
+		(*Part_Turn)(nil),
 	}
-	file_weir_conversation_v1_message_proto_msgTypes[3].OneofWrappers = []any{}
-	file_weir_conversation_v1_message_proto_msgTypes[4].OneofWrappers = []any{}
+	file_weir_conversation_v1_message_proto_msgTypes[5].OneofWrappers = []any{}
+	file_weir_conversation_v1_message_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_conversation_v1_message_proto_rawDesc), len(file_weir_conversation_v1_message_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   5,
+			NumEnums:      2,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_weir_conversation_v1_message_proto_goTypes,
 		DependencyIndexes: file_weir_conversation_v1_message_proto_depIdxs,
+		EnumInfos:         file_weir_conversation_v1_message_proto_enumTypes,
 		MessageInfos:      file_weir_conversation_v1_message_proto_msgTypes,
 	}.Build()
 	File_weir_conversation_v1_message_proto = out.File

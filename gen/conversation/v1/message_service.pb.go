@@ -72,27 +72,126 @@ func (Order) EnumDescriptor() ([]byte, []int) {
 	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{0}
 }
 
+// NewMessage is a message to append.
+type NewMessage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Message_id is chosen by the caller and is the retry key:
+	// `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`, not beginning with `weir.`.
+	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	// Parts are 1 to 64, together at most 256 KiB.
+	Parts []*Part `protobuf:"bytes,2,rep,name=parts,proto3" json:"parts,omitempty"`
+	// To are participants of the conversation: subjects or groups.
+	To      []string `protobuf:"bytes,3,rep,name=to,proto3" json:"to,omitempty"`
+	ReplyTo string   `protobuf:"bytes,4,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
+	// Pinned messages come first in every context window; at most 32 in a
+	// conversation.
+	Pinned bool `protobuf:"varint,5,opt,name=pinned,proto3" json:"pinned,omitempty"`
+	// Summarizes says that this message stands for earlier ones; at most 1,000
+	// summaries in a conversation. No call and its result may be on two sides of
+	// an edge of the range.
+	Summarizes    *Range `protobuf:"bytes,6,opt,name=summarizes,proto3" json:"summarizes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NewMessage) Reset() {
+	*x = NewMessage{}
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NewMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NewMessage) ProtoMessage() {}
+
+func (x *NewMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NewMessage.ProtoReflect.Descriptor instead.
+func (*NewMessage) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *NewMessage) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *NewMessage) GetParts() []*Part {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+func (x *NewMessage) GetTo() []string {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *NewMessage) GetReplyTo() string {
+	if x != nil {
+		return x.ReplyTo
+	}
+	return ""
+}
+
+func (x *NewMessage) GetPinned() bool {
+	if x != nil {
+		return x.Pinned
+	}
+	return false
+}
+
+func (x *NewMessage) GetSummarizes() *Range {
+	if x != nil {
+		return x.Summarizes
+	}
+	return nil
+}
+
 type AppendMessageRequest struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
 	// Message_id is chosen by the caller and is the retry key:
-	// `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`.
+	// `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`, not beginning with `weir.`.
 	MessageId string `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	// Parts are 1 to 64, together at most 256 KiB.
 	Parts []*Part `protobuf:"bytes,3,rep,name=parts,proto3" json:"parts,omitempty"`
-	// To are participants of the conversation.
+	// To are participants of the conversation: subjects or groups.
 	To      []string `protobuf:"bytes,4,rep,name=to,proto3" json:"to,omitempty"`
 	ReplyTo string   `protobuf:"bytes,5,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
 	// Expected_head, if set, is the head that the caller saw: HEAD_MOVED if
 	// another message came since.
-	ExpectedHead  *int64 `protobuf:"varint,6,opt,name=expected_head,json=expectedHead,proto3,oneof" json:"expected_head,omitempty"`
+	ExpectedHead *int64 `protobuf:"varint,6,opt,name=expected_head,json=expectedHead,proto3,oneof" json:"expected_head,omitempty"`
+	// Pinned messages come first in every context window; at most 32 in a
+	// conversation.
+	Pinned bool `protobuf:"varint,7,opt,name=pinned,proto3" json:"pinned,omitempty"`
+	// Summarizes says that this message stands for earlier ones, as in NewMessage.
+	Summarizes    *Range `protobuf:"bytes,8,opt,name=summarizes,proto3" json:"summarizes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AppendMessageRequest) Reset() {
 	*x = AppendMessageRequest{}
-	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[0]
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -104,7 +203,7 @@ func (x *AppendMessageRequest) String() string {
 func (*AppendMessageRequest) ProtoMessage() {}
 
 func (x *AppendMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[0]
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -117,7 +216,7 @@ func (x *AppendMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendMessageRequest.ProtoReflect.Descriptor instead.
 func (*AppendMessageRequest) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{0}
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *AppendMessageRequest) GetConversationId() string {
@@ -162,6 +261,20 @@ func (x *AppendMessageRequest) GetExpectedHead() int64 {
 	return 0
 }
 
+func (x *AppendMessageRequest) GetPinned() bool {
+	if x != nil {
+		return x.Pinned
+	}
+	return false
+}
+
+func (x *AppendMessageRequest) GetSummarizes() *Range {
+	if x != nil {
+		return x.Summarizes
+	}
+	return nil
+}
+
 type AppendMessageResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Message       *Message               `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
@@ -171,7 +284,7 @@ type AppendMessageResponse struct {
 
 func (x *AppendMessageResponse) Reset() {
 	*x = AppendMessageResponse{}
-	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[1]
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -183,7 +296,7 @@ func (x *AppendMessageResponse) String() string {
 func (*AppendMessageResponse) ProtoMessage() {}
 
 func (x *AppendMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[1]
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -196,7 +309,7 @@ func (x *AppendMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendMessageResponse.ProtoReflect.Descriptor instead.
 func (*AppendMessageResponse) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{1}
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *AppendMessageResponse) GetMessage() *Message {
@@ -204,6 +317,228 @@ func (x *AppendMessageResponse) GetMessage() *Message {
 		return x.Message
 	}
 	return nil
+}
+
+type AppendMessagesRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	// Messages are 1 to 100, all parts together at most 1 MiB.
+	Messages []*NewMessage `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
+	// Expected_head, if set, is the head that the caller saw.
+	ExpectedHead  *int64 `protobuf:"varint,3,opt,name=expected_head,json=expectedHead,proto3,oneof" json:"expected_head,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppendMessagesRequest) Reset() {
+	*x = AppendMessagesRequest{}
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppendMessagesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppendMessagesRequest) ProtoMessage() {}
+
+func (x *AppendMessagesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppendMessagesRequest.ProtoReflect.Descriptor instead.
+func (*AppendMessagesRequest) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *AppendMessagesRequest) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *AppendMessagesRequest) GetMessages() []*NewMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *AppendMessagesRequest) GetExpectedHead() int64 {
+	if x != nil && x.ExpectedHead != nil {
+		return *x.ExpectedHead
+	}
+	return 0
+}
+
+type AppendMessagesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Messages      []*Message             `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppendMessagesResponse) Reset() {
+	*x = AppendMessagesResponse{}
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppendMessagesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppendMessagesResponse) ProtoMessage() {}
+
+func (x *AppendMessagesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppendMessagesResponse.ProtoReflect.Descriptor instead.
+func (*AppendMessagesResponse) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *AppendMessagesResponse) GetMessages() []*Message {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+type AppendDeltaRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	// Message_id is that of the message that is being written.
+	MessageId string `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	// Offset is where text begins, in bytes from the draft's beginning.
+	Offset int64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	// Text is what comes next, at most 64 KiB; the whole draft at most 256 KiB.
+	Text          string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppendDeltaRequest) Reset() {
+	*x = AppendDeltaRequest{}
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppendDeltaRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppendDeltaRequest) ProtoMessage() {}
+
+func (x *AppendDeltaRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppendDeltaRequest.ProtoReflect.Descriptor instead.
+func (*AppendDeltaRequest) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *AppendDeltaRequest) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *AppendDeltaRequest) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *AppendDeltaRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *AppendDeltaRequest) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type AppendDeltaResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Length of the draft in bytes: the next delta's offset.
+	Length        int64 `protobuf:"varint,1,opt,name=length,proto3" json:"length,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppendDeltaResponse) Reset() {
+	*x = AppendDeltaResponse{}
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppendDeltaResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppendDeltaResponse) ProtoMessage() {}
+
+func (x *AppendDeltaResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppendDeltaResponse.ProtoReflect.Descriptor instead.
+func (*AppendDeltaResponse) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *AppendDeltaResponse) GetLength() int64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
 }
 
 type ListMessagesRequest struct {
@@ -222,7 +557,7 @@ type ListMessagesRequest struct {
 
 func (x *ListMessagesRequest) Reset() {
 	*x = ListMessagesRequest{}
-	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[2]
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -234,7 +569,7 @@ func (x *ListMessagesRequest) String() string {
 func (*ListMessagesRequest) ProtoMessage() {}
 
 func (x *ListMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[2]
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -247,7 +582,7 @@ func (x *ListMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessagesRequest.ProtoReflect.Descriptor instead.
 func (*ListMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{2}
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListMessagesRequest) GetConversationId() string {
@@ -290,7 +625,7 @@ type ListMessagesResponse struct {
 
 func (x *ListMessagesResponse) Reset() {
 	*x = ListMessagesResponse{}
-	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[3]
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -302,7 +637,7 @@ func (x *ListMessagesResponse) String() string {
 func (*ListMessagesResponse) ProtoMessage() {}
 
 func (x *ListMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[3]
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -315,7 +650,7 @@ func (x *ListMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessagesResponse.ProtoReflect.Descriptor instead.
 func (*ListMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{3}
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListMessagesResponse) GetMessages() []*Message {
@@ -342,7 +677,7 @@ type GetMessageRequest struct {
 
 func (x *GetMessageRequest) Reset() {
 	*x = GetMessageRequest{}
-	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[4]
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -354,7 +689,7 @@ func (x *GetMessageRequest) String() string {
 func (*GetMessageRequest) ProtoMessage() {}
 
 func (x *GetMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[4]
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -367,7 +702,7 @@ func (x *GetMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMessageRequest.ProtoReflect.Descriptor instead.
 func (*GetMessageRequest) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{4}
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetMessageRequest) GetConversationId() string {
@@ -393,7 +728,7 @@ type GetMessageResponse struct {
 
 func (x *GetMessageResponse) Reset() {
 	*x = GetMessageResponse{}
-	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[5]
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -405,7 +740,7 @@ func (x *GetMessageResponse) String() string {
 func (*GetMessageResponse) ProtoMessage() {}
 
 func (x *GetMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[5]
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -418,10 +753,852 @@ func (x *GetMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMessageResponse.ProtoReflect.Descriptor instead.
 func (*GetMessageResponse) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{5}
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetMessageResponse) GetMessage() *Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+type TailMessagesRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	// After is the last position that the client has; 0 begins with the first
+	// message. Unset: only what comes from now on.
+	After         *int64 `protobuf:"varint,2,opt,name=after,proto3,oneof" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TailMessagesRequest) Reset() {
+	*x = TailMessagesRequest{}
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TailMessagesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TailMessagesRequest) ProtoMessage() {}
+
+func (x *TailMessagesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TailMessagesRequest.ProtoReflect.Descriptor instead.
+func (*TailMessagesRequest) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *TailMessagesRequest) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *TailMessagesRequest) GetAfter() int64 {
+	if x != nil && x.After != nil {
+		return *x.After
+	}
+	return 0
+}
+
+type TailMessagesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Event:
+	//
+	//	*TailMessagesResponse_Message
+	//	*TailMessagesResponse_Delta
+	//	*TailMessagesResponse_Keepalive
+	Event         isTailMessagesResponse_Event `protobuf_oneof:"event"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TailMessagesResponse) Reset() {
+	*x = TailMessagesResponse{}
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TailMessagesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TailMessagesResponse) ProtoMessage() {}
+
+func (x *TailMessagesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TailMessagesResponse.ProtoReflect.Descriptor instead.
+func (*TailMessagesResponse) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *TailMessagesResponse) GetEvent() isTailMessagesResponse_Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *TailMessagesResponse) GetMessage() *Message {
+	if x != nil {
+		if x, ok := x.Event.(*TailMessagesResponse_Message); ok {
+			return x.Message
+		}
+	}
+	return nil
+}
+
+func (x *TailMessagesResponse) GetDelta() *Delta {
+	if x != nil {
+		if x, ok := x.Event.(*TailMessagesResponse_Delta); ok {
+			return x.Delta
+		}
+	}
+	return nil
+}
+
+func (x *TailMessagesResponse) GetKeepalive() *Keepalive {
+	if x != nil {
+		if x, ok := x.Event.(*TailMessagesResponse_Keepalive); ok {
+			return x.Keepalive
+		}
+	}
+	return nil
+}
+
+type isTailMessagesResponse_Event interface {
+	isTailMessagesResponse_Event()
+}
+
+type TailMessagesResponse_Message struct {
+	// Message is the next one. A draft of its id ends with it.
+	Message *Message `protobuf:"bytes,1,opt,name=message,proto3,oneof"`
+}
+
+type TailMessagesResponse_Delta struct {
+	Delta *Delta `protobuf:"bytes,2,opt,name=delta,proto3,oneof"`
+}
+
+type TailMessagesResponse_Keepalive struct {
+	Keepalive *Keepalive `protobuf:"bytes,3,opt,name=keepalive,proto3,oneof"`
+}
+
+func (*TailMessagesResponse_Message) isTailMessagesResponse_Event() {}
+
+func (*TailMessagesResponse_Delta) isTailMessagesResponse_Event() {}
+
+func (*TailMessagesResponse_Keepalive) isTailMessagesResponse_Event() {}
+
+// Delta is a piece of a message that is being written.
+type Delta struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	MessageId string                 `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	Author    string                 `protobuf:"bytes,2,opt,name=author,proto3" json:"author,omitempty"`
+	// Offset is where text begins, in bytes from the draft's beginning. A delta
+	// with offset 0 begins the draft anew.
+	Offset        int64  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	Text          string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Delta) Reset() {
+	*x = Delta{}
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Delta) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Delta) ProtoMessage() {}
+
+func (x *Delta) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Delta.ProtoReflect.Descriptor instead.
+func (*Delta) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Delta) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *Delta) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
+func (x *Delta) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *Delta) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+// Keepalive says that the tail is alive.
+type Keepalive struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Head is the position of the last message.
+	Head          int64 `protobuf:"varint,1,opt,name=head,proto3" json:"head,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Keepalive) Reset() {
+	*x = Keepalive{}
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Keepalive) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Keepalive) ProtoMessage() {}
+
+func (x *Keepalive) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Keepalive.ProtoReflect.Descriptor instead.
+func (*Keepalive) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Keepalive) GetHead() int64 {
+	if x != nil {
+		return x.Head
+	}
+	return 0
+}
+
+type GetContextRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	// Head is the last position to look at; unset: the conversation's.
+	Head *int64 `protobuf:"varint,2,opt,name=head,proto3,oneof" json:"head,omitempty"`
+	// Types that are valid to be assigned to Budget:
+	//
+	//	*GetContextRequest_MaxBytes
+	//	*GetContextRequest_MaxTokens
+	Budget        isGetContextRequest_Budget `protobuf_oneof:"budget"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetContextRequest) Reset() {
+	*x = GetContextRequest{}
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetContextRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetContextRequest) ProtoMessage() {}
+
+func (x *GetContextRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetContextRequest.ProtoReflect.Descriptor instead.
+func (*GetContextRequest) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *GetContextRequest) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *GetContextRequest) GetHead() int64 {
+	if x != nil && x.Head != nil {
+		return *x.Head
+	}
+	return 0
+}
+
+func (x *GetContextRequest) GetBudget() isGetContextRequest_Budget {
+	if x != nil {
+		return x.Budget
+	}
+	return nil
+}
+
+func (x *GetContextRequest) GetMaxBytes() int64 {
+	if x != nil {
+		if x, ok := x.Budget.(*GetContextRequest_MaxBytes); ok {
+			return x.MaxBytes
+		}
+	}
+	return 0
+}
+
+func (x *GetContextRequest) GetMaxTokens() *TokenBudget {
+	if x != nil {
+		if x, ok := x.Budget.(*GetContextRequest_MaxTokens); ok {
+			return x.MaxTokens
+		}
+	}
+	return nil
+}
+
+type isGetContextRequest_Budget interface {
+	isGetContextRequest_Budget()
+}
+
+type GetContextRequest_MaxBytes struct {
+	// Max_bytes bounds the bytes of all parts in the window, at most 2 MiB.
+	MaxBytes int64 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3,oneof"`
+}
+
+type GetContextRequest_MaxTokens struct {
+	// Max_tokens bounds an estimate of tokens. Exact counting is the model's
+	// business.
+	MaxTokens *TokenBudget `protobuf:"bytes,4,opt,name=max_tokens,json=maxTokens,proto3,oneof"`
+}
+
+func (*GetContextRequest_MaxBytes) isGetContextRequest_Budget() {}
+
+func (*GetContextRequest_MaxTokens) isGetContextRequest_Budget() {}
+
+// TokenBudget is a budget by an estimate: a message has as many tokens as its
+// parts have bytes, divided by bytes_per_token and rounded up, and
+// tokens_per_message more.
+type TokenBudget struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Tokens int64                  `protobuf:"varint,1,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// Bytes_per_token is 0.5 to 16; 4 if unset.
+	BytesPerToken float64 `protobuf:"fixed64,2,opt,name=bytes_per_token,json=bytesPerToken,proto3" json:"bytes_per_token,omitempty"`
+	// Tokens_per_message is what the frame of a message takes, 0 to 1,000.
+	TokensPerMessage int64 `protobuf:"varint,3,opt,name=tokens_per_message,json=tokensPerMessage,proto3" json:"tokens_per_message,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *TokenBudget) Reset() {
+	*x = TokenBudget{}
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenBudget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenBudget) ProtoMessage() {}
+
+func (x *TokenBudget) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenBudget.ProtoReflect.Descriptor instead.
+func (*TokenBudget) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *TokenBudget) GetTokens() int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *TokenBudget) GetBytesPerToken() float64 {
+	if x != nil {
+		return x.BytesPerToken
+	}
+	return 0
+}
+
+func (x *TokenBudget) GetTokensPerMessage() int64 {
+	if x != nil {
+		return x.TokensPerMessage
+	}
+	return 0
+}
+
+type GetContextResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Messages are the pinned ones before the window by position, then the window
+	// by position, with summaries in the place of what they stand for. At most
+	// 10,000.
+	Messages []*Message `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	// Start is the position from which on everything is there, by itself or by a
+	// summary; head + 1 where there is nothing but pinned messages.
+	Start int64 `protobuf:"varint,2,opt,name=start,proto3" json:"start,omitempty"`
+	// Head is the last position that was looked at.
+	Head int64 `protobuf:"varint,3,opt,name=head,proto3" json:"head,omitempty"`
+	// Used is how much of the budget the messages take.
+	Used          int64 `protobuf:"varint,4,opt,name=used,proto3" json:"used,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetContextResponse) Reset() {
+	*x = GetContextResponse{}
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetContextResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetContextResponse) ProtoMessage() {}
+
+func (x *GetContextResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetContextResponse.ProtoReflect.Descriptor instead.
+func (*GetContextResponse) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GetContextResponse) GetMessages() []*Message {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *GetContextResponse) GetStart() int64 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
+}
+
+func (x *GetContextResponse) GetHead() int64 {
+	if x != nil {
+		return x.Head
+	}
+	return 0
+}
+
+func (x *GetContextResponse) GetUsed() int64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+type SearchMessagesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Query is words that must all be there, in any order and case, and phrases in
+	// double quotes. At most 200 characters and 16 words and phrases.
+	Query string `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
+	// Conversation_id searches one conversation; unset: all that the caller owns
+	// or takes part in.
+	ConversationId string `protobuf:"bytes,2,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	// Page_size is at most 100; 20 if unset.
+	PageSize      int32  `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchMessagesRequest) Reset() {
+	*x = SearchMessagesRequest{}
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchMessagesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchMessagesRequest) ProtoMessage() {}
+
+func (x *SearchMessagesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchMessagesRequest.ProtoReflect.Descriptor instead.
+func (*SearchMessagesRequest) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *SearchMessagesRequest) GetQuery() string {
+	if x != nil {
+		return x.Query
+	}
+	return ""
+}
+
+func (x *SearchMessagesRequest) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *SearchMessagesRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *SearchMessagesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type SearchMessagesResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Messages []*Message             `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	// Next_page_token is empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchMessagesResponse) Reset() {
+	*x = SearchMessagesResponse{}
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchMessagesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchMessagesResponse) ProtoMessage() {}
+
+func (x *SearchMessagesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchMessagesResponse.ProtoReflect.Descriptor instead.
+func (*SearchMessagesResponse) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SearchMessagesResponse) GetMessages() []*Message {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *SearchMessagesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type RedactMessageRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	MessageId      string                 `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *RedactMessageRequest) Reset() {
+	*x = RedactMessageRequest{}
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedactMessageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedactMessageRequest) ProtoMessage() {}
+
+func (x *RedactMessageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedactMessageRequest.ProtoReflect.Descriptor instead.
+func (*RedactMessageRequest) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *RedactMessageRequest) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *RedactMessageRequest) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+type RedactMessageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Message is what is left of it.
+	Message       *Message `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedactMessageResponse) Reset() {
+	*x = RedactMessageResponse{}
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedactMessageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedactMessageResponse) ProtoMessage() {}
+
+func (x *RedactMessageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedactMessageResponse.ProtoReflect.Descriptor instead.
+func (*RedactMessageResponse) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *RedactMessageResponse) GetMessage() *Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+type DeclineTurnRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	// Message_id is the message that the group was to answer.
+	MessageId string `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	// Note says why, at most 1,000 characters.
+	Note          string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeclineTurnRequest) Reset() {
+	*x = DeclineTurnRequest{}
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeclineTurnRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeclineTurnRequest) ProtoMessage() {}
+
+func (x *DeclineTurnRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeclineTurnRequest.ProtoReflect.Descriptor instead.
+func (*DeclineTurnRequest) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *DeclineTurnRequest) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *DeclineTurnRequest) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *DeclineTurnRequest) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+type DeclineTurnResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Message is the record of it.
+	Message       *Message `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeclineTurnResponse) Reset() {
+	*x = DeclineTurnResponse{}
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeclineTurnResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeclineTurnResponse) ProtoMessage() {}
+
+func (x *DeclineTurnResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_message_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeclineTurnResponse.ProtoReflect.Descriptor instead.
+func (*DeclineTurnResponse) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_message_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DeclineTurnResponse) GetMessage() *Message {
 	if x != nil {
 		return x.Message
 	}
@@ -432,19 +1609,51 @@ var File_weir_conversation_v1_message_service_proto protoreflect.FileDescriptor
 
 const file_weir_conversation_v1_message_service_proto_rawDesc = "" +
 	"\n" +
-	"*weir/conversation/v1/message_service.proto\x12\x14weir.conversation.v1\x1a\x1bbuf/validate/validate.proto\x1a\"weir/conversation/v1/message.proto\"\xd6\x03\n" +
+	"*weir/conversation/v1/message_service.proto\x12\x14weir.conversation.v1\x1a\x1bbuf/validate/validate.proto\x1a\"weir/conversation/v1/message.proto\"\x8f\x03\n" +
+	"\n" +
+	"NewMessage\x12G\n" +
+	"\n" +
+	"message_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\tmessageId\x12<\n" +
+	"\x05parts\x18\x02 \x03(\v2\x1a.weir.conversation.v1.PartB\n" +
+	"\xbaH\a\x92\x01\x04\b\x01\x10@R\x05parts\x12]\n" +
+	"\x02to\x18\x03 \x03(\tBM\xbaHJ\x92\x01G\x10d\x18\x01\"Ar?2=^(human|agent|service|group):[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x02to\x12F\n" +
+	"\breply_to\x18\x04 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\areplyTo\x12\x16\n" +
+	"\x06pinned\x18\x05 \x01(\bR\x06pinned\x12;\n" +
+	"\n" +
+	"summarizes\x18\x06 \x01(\v2\x1b.weir.conversation.v1.RangeR\n" +
+	"summarizes\"\xb1\x04\n" +
 	"\x14AppendMessageRequest\x12Q\n" +
 	"\x0fconversation_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\x12G\n" +
 	"\n" +
 	"message_id\x18\x02 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\tmessageId\x12<\n" +
 	"\x05parts\x18\x03 \x03(\v2\x1a.weir.conversation.v1.PartB\n" +
-	"\xbaH\a\x92\x01\x04\b\x01\x10@R\x05parts\x12W\n" +
-	"\x02to\x18\x04 \x03(\tBG\xbaHD\x92\x01A\x10d\x18\x01\";r927^(human|agent|service):[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x02to\x12F\n" +
+	"\xbaH\a\x92\x01\x04\b\x01\x10@R\x05parts\x12]\n" +
+	"\x02to\x18\x04 \x03(\tBM\xbaHJ\x92\x01G\x10d\x18\x01\"Ar?2=^(human|agent|service|group):[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x02to\x12F\n" +
 	"\breply_to\x18\x05 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\areplyTo\x121\n" +
-	"\rexpected_head\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\fexpectedHead\x88\x01\x01B\x10\n" +
+	"\rexpected_head\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\fexpectedHead\x88\x01\x01\x12\x16\n" +
+	"\x06pinned\x18\a \x01(\bR\x06pinned\x12;\n" +
+	"\n" +
+	"summarizes\x18\b \x01(\v2\x1b.weir.conversation.v1.RangeR\n" +
+	"summarizesB\x10\n" +
 	"\x0e_expected_head\"P\n" +
 	"\x15AppendMessageResponse\x127\n" +
 	"\amessage\x18\x01 \x01(\v2\x1d.weir.conversation.v1.MessageR\amessage\"\xf9\x01\n" +
+	"\x15AppendMessagesRequest\x12Q\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\x12H\n" +
+	"\bmessages\x18\x02 \x03(\v2 .weir.conversation.v1.NewMessageB\n" +
+	"\xbaH\a\x92\x01\x04\b\x01\x10dR\bmessages\x121\n" +
+	"\rexpected_head\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\fexpectedHead\x88\x01\x01B\x10\n" +
+	"\x0e_expected_head\"S\n" +
+	"\x16AppendMessagesResponse\x129\n" +
+	"\bmessages\x18\x01 \x03(\v2\x1d.weir.conversation.v1.MessageR\bmessages\"\xf2\x01\n" +
+	"\x12AppendDeltaRequest\x12Q\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\x12G\n" +
+	"\n" +
+	"message_id\x18\x02 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\tmessageId\x12\x1f\n" +
+	"\x06offset\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x06offset\x12\x1f\n" +
+	"\x04text\x18\x04 \x01(\tB\v\xbaH\br\x06\x10\x01(\x80\x80\x04R\x04text\"-\n" +
+	"\x13AppendDeltaResponse\x12\x16\n" +
+	"\x06length\x18\x01 \x01(\x03R\x06length\"\xf9\x01\n" +
 	"\x13ListMessagesRequest\x12Q\n" +
 	"\x0fconversation_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\x12'\n" +
 	"\tpage_size\x18\x02 \x01(\x05B\n" +
@@ -461,16 +1670,82 @@ const file_weir_conversation_v1_message_service_proto_rawDesc = "" +
 	"\n" +
 	"message_id\x18\x02 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\tmessageId\"M\n" +
 	"\x12GetMessageResponse\x127\n" +
+	"\amessage\x18\x01 \x01(\v2\x1d.weir.conversation.v1.MessageR\amessage\"\x96\x01\n" +
+	"\x13TailMessagesRequest\x12Q\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\x12\"\n" +
+	"\x05after\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\x05after\x88\x01\x01B\b\n" +
+	"\x06_after\"\xd0\x01\n" +
+	"\x14TailMessagesResponse\x129\n" +
+	"\amessage\x18\x01 \x01(\v2\x1d.weir.conversation.v1.MessageH\x00R\amessage\x123\n" +
+	"\x05delta\x18\x02 \x01(\v2\x1b.weir.conversation.v1.DeltaH\x00R\x05delta\x12?\n" +
+	"\tkeepalive\x18\x03 \x01(\v2\x1f.weir.conversation.v1.KeepaliveH\x00R\tkeepaliveB\a\n" +
+	"\x05event\"j\n" +
+	"\x05Delta\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x16\n" +
+	"\x06author\x18\x02 \x01(\tR\x06author\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x12\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\"\x1f\n" +
+	"\tKeepalive\x12\x12\n" +
+	"\x04head\x18\x01 \x01(\x03R\x04head\"\x93\x02\n" +
+	"\x11GetContextRequest\x12Q\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\x12 \n" +
+	"\x04head\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x01R\x04head\x88\x01\x01\x12+\n" +
+	"\tmax_bytes\x18\x03 \x01(\x03B\f\xbaH\t\"\a\x18\x80\x80\x80\x01(\x01H\x00R\bmaxBytes\x12B\n" +
+	"\n" +
+	"max_tokens\x18\x04 \x01(\v2!.weir.conversation.v1.TokenBudgetH\x00R\tmaxTokensB\x0f\n" +
+	"\x06budget\x12\x05\xbaH\x02\b\x01B\a\n" +
+	"\x05_head\"\xb1\x01\n" +
+	"\vTokenBudget\x12$\n" +
+	"\x06tokens\x18\x01 \x01(\x03B\f\xbaH\t\"\a\x18\x80\x80\x80\x01(\x01R\x06tokens\x12B\n" +
+	"\x0fbytes_per_token\x18\x02 \x01(\x01B\x1a\xbaH\x17\xd8\x01\x01\x12\x12\x19\x00\x00\x00\x00\x00\x000@)\x00\x00\x00\x00\x00\x00\xe0?R\rbytesPerToken\x128\n" +
+	"\x12tokens_per_message\x18\x03 \x01(\x03B\n" +
+	"\xbaH\a\"\x05\x18\xe8\a(\x00R\x10tokensPerMessage\"\x8d\x01\n" +
+	"\x12GetContextResponse\x129\n" +
+	"\bmessages\x18\x01 \x03(\v2\x1d.weir.conversation.v1.MessageR\bmessages\x12\x14\n" +
+	"\x05start\x18\x02 \x01(\x03R\x05start\x12\x12\n" +
+	"\x04head\x18\x03 \x01(\x03R\x04head\x12\x12\n" +
+	"\x04used\x18\x04 \x01(\x03R\x04used\"\xe0\x01\n" +
+	"\x15SearchMessagesRequest\x12 \n" +
+	"\x05query\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\x05query\x12T\n" +
+	"\x0fconversation_id\x18\x02 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\x12&\n" +
+	"\tpage_size\x18\x03 \x01(\x05B\t\xbaH\x06\x1a\x04\x18d(\x00R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"{\n" +
+	"\x16SearchMessagesResponse\x129\n" +
+	"\bmessages\x18\x01 \x03(\v2\x1d.weir.conversation.v1.MessageR\bmessages\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb2\x01\n" +
+	"\x14RedactMessageRequest\x12Q\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\x12G\n" +
+	"\n" +
+	"message_id\x18\x02 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\tmessageId\"P\n" +
+	"\x15RedactMessageResponse\x127\n" +
+	"\amessage\x18\x01 \x01(\v2\x1d.weir.conversation.v1.MessageR\amessage\"\xce\x01\n" +
+	"\x12DeclineTurnRequest\x12Q\n" +
+	"\x0fconversation_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\x12G\n" +
+	"\n" +
+	"message_id\x18\x02 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\tmessageId\x12\x1c\n" +
+	"\x04note\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\xe8\aR\x04note\"N\n" +
+	"\x13DeclineTurnResponse\x127\n" +
 	"\amessage\x18\x01 \x01(\v2\x1d.weir.conversation.v1.MessageR\amessage*N\n" +
 	"\x05Order\x12\x15\n" +
 	"\x11ORDER_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ORDER_OLDEST_FIRST\x10\x01\x12\x16\n" +
-	"\x12ORDER_NEWEST_FIRST\x10\x022\xc2\x02\n" +
+	"\x12ORDER_NEWEST_FIRST\x10\x022\x98\b\n" +
 	"\x0eMessageService\x12h\n" +
-	"\rAppendMessage\x12*.weir.conversation.v1.AppendMessageRequest\x1a+.weir.conversation.v1.AppendMessageResponse\x12e\n" +
+	"\rAppendMessage\x12*.weir.conversation.v1.AppendMessageRequest\x1a+.weir.conversation.v1.AppendMessageResponse\x12k\n" +
+	"\x0eAppendMessages\x12+.weir.conversation.v1.AppendMessagesRequest\x1a,.weir.conversation.v1.AppendMessagesResponse\x12b\n" +
+	"\vAppendDelta\x12(.weir.conversation.v1.AppendDeltaRequest\x1a).weir.conversation.v1.AppendDeltaResponse\x12e\n" +
 	"\fListMessages\x12).weir.conversation.v1.ListMessagesRequest\x1a*.weir.conversation.v1.ListMessagesResponse\x12_\n" +
 	"\n" +
-	"GetMessage\x12'.weir.conversation.v1.GetMessageRequest\x1a(.weir.conversation.v1.GetMessageResponseB)Z'weir/gen/conversation/v1;conversationv1b\x06proto3"
+	"GetMessage\x12'.weir.conversation.v1.GetMessageRequest\x1a(.weir.conversation.v1.GetMessageResponse\x12g\n" +
+	"\fTailMessages\x12).weir.conversation.v1.TailMessagesRequest\x1a*.weir.conversation.v1.TailMessagesResponse0\x01\x12_\n" +
+	"\n" +
+	"GetContext\x12'.weir.conversation.v1.GetContextRequest\x1a(.weir.conversation.v1.GetContextResponse\x12k\n" +
+	"\x0eSearchMessages\x12+.weir.conversation.v1.SearchMessagesRequest\x1a,.weir.conversation.v1.SearchMessagesResponse\x12h\n" +
+	"\rRedactMessage\x12*.weir.conversation.v1.RedactMessageRequest\x1a+.weir.conversation.v1.RedactMessageResponse\x12b\n" +
+	"\vDeclineTurn\x12(.weir.conversation.v1.DeclineTurnRequest\x1a).weir.conversation.v1.DeclineTurnResponseB)Z'weir/gen/conversation/v1;conversationv1b\x06proto3"
 
 var (
 	file_weir_conversation_v1_message_service_proto_rawDescOnce sync.Once
@@ -485,35 +1760,81 @@ func file_weir_conversation_v1_message_service_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_conversation_v1_message_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_conversation_v1_message_service_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_weir_conversation_v1_message_service_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_weir_conversation_v1_message_service_proto_goTypes = []any{
-	(Order)(0),                    // 0: weir.conversation.v1.Order
-	(*AppendMessageRequest)(nil),  // 1: weir.conversation.v1.AppendMessageRequest
-	(*AppendMessageResponse)(nil), // 2: weir.conversation.v1.AppendMessageResponse
-	(*ListMessagesRequest)(nil),   // 3: weir.conversation.v1.ListMessagesRequest
-	(*ListMessagesResponse)(nil),  // 4: weir.conversation.v1.ListMessagesResponse
-	(*GetMessageRequest)(nil),     // 5: weir.conversation.v1.GetMessageRequest
-	(*GetMessageResponse)(nil),    // 6: weir.conversation.v1.GetMessageResponse
-	(*Part)(nil),                  // 7: weir.conversation.v1.Part
-	(*Message)(nil),               // 8: weir.conversation.v1.Message
+	(Order)(0),                     // 0: weir.conversation.v1.Order
+	(*NewMessage)(nil),             // 1: weir.conversation.v1.NewMessage
+	(*AppendMessageRequest)(nil),   // 2: weir.conversation.v1.AppendMessageRequest
+	(*AppendMessageResponse)(nil),  // 3: weir.conversation.v1.AppendMessageResponse
+	(*AppendMessagesRequest)(nil),  // 4: weir.conversation.v1.AppendMessagesRequest
+	(*AppendMessagesResponse)(nil), // 5: weir.conversation.v1.AppendMessagesResponse
+	(*AppendDeltaRequest)(nil),     // 6: weir.conversation.v1.AppendDeltaRequest
+	(*AppendDeltaResponse)(nil),    // 7: weir.conversation.v1.AppendDeltaResponse
+	(*ListMessagesRequest)(nil),    // 8: weir.conversation.v1.ListMessagesRequest
+	(*ListMessagesResponse)(nil),   // 9: weir.conversation.v1.ListMessagesResponse
+	(*GetMessageRequest)(nil),      // 10: weir.conversation.v1.GetMessageRequest
+	(*GetMessageResponse)(nil),     // 11: weir.conversation.v1.GetMessageResponse
+	(*TailMessagesRequest)(nil),    // 12: weir.conversation.v1.TailMessagesRequest
+	(*TailMessagesResponse)(nil),   // 13: weir.conversation.v1.TailMessagesResponse
+	(*Delta)(nil),                  // 14: weir.conversation.v1.Delta
+	(*Keepalive)(nil),              // 15: weir.conversation.v1.Keepalive
+	(*GetContextRequest)(nil),      // 16: weir.conversation.v1.GetContextRequest
+	(*TokenBudget)(nil),            // 17: weir.conversation.v1.TokenBudget
+	(*GetContextResponse)(nil),     // 18: weir.conversation.v1.GetContextResponse
+	(*SearchMessagesRequest)(nil),  // 19: weir.conversation.v1.SearchMessagesRequest
+	(*SearchMessagesResponse)(nil), // 20: weir.conversation.v1.SearchMessagesResponse
+	(*RedactMessageRequest)(nil),   // 21: weir.conversation.v1.RedactMessageRequest
+	(*RedactMessageResponse)(nil),  // 22: weir.conversation.v1.RedactMessageResponse
+	(*DeclineTurnRequest)(nil),     // 23: weir.conversation.v1.DeclineTurnRequest
+	(*DeclineTurnResponse)(nil),    // 24: weir.conversation.v1.DeclineTurnResponse
+	(*Part)(nil),                   // 25: weir.conversation.v1.Part
+	(*Range)(nil),                  // 26: weir.conversation.v1.Range
+	(*Message)(nil),                // 27: weir.conversation.v1.Message
 }
 var file_weir_conversation_v1_message_service_proto_depIdxs = []int32{
-	7, // 0: weir.conversation.v1.AppendMessageRequest.parts:type_name -> weir.conversation.v1.Part
-	8, // 1: weir.conversation.v1.AppendMessageResponse.message:type_name -> weir.conversation.v1.Message
-	0, // 2: weir.conversation.v1.ListMessagesRequest.order:type_name -> weir.conversation.v1.Order
-	8, // 3: weir.conversation.v1.ListMessagesResponse.messages:type_name -> weir.conversation.v1.Message
-	8, // 4: weir.conversation.v1.GetMessageResponse.message:type_name -> weir.conversation.v1.Message
-	1, // 5: weir.conversation.v1.MessageService.AppendMessage:input_type -> weir.conversation.v1.AppendMessageRequest
-	3, // 6: weir.conversation.v1.MessageService.ListMessages:input_type -> weir.conversation.v1.ListMessagesRequest
-	5, // 7: weir.conversation.v1.MessageService.GetMessage:input_type -> weir.conversation.v1.GetMessageRequest
-	2, // 8: weir.conversation.v1.MessageService.AppendMessage:output_type -> weir.conversation.v1.AppendMessageResponse
-	4, // 9: weir.conversation.v1.MessageService.ListMessages:output_type -> weir.conversation.v1.ListMessagesResponse
-	6, // 10: weir.conversation.v1.MessageService.GetMessage:output_type -> weir.conversation.v1.GetMessageResponse
-	8, // [8:11] is the sub-list for method output_type
-	5, // [5:8] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	25, // 0: weir.conversation.v1.NewMessage.parts:type_name -> weir.conversation.v1.Part
+	26, // 1: weir.conversation.v1.NewMessage.summarizes:type_name -> weir.conversation.v1.Range
+	25, // 2: weir.conversation.v1.AppendMessageRequest.parts:type_name -> weir.conversation.v1.Part
+	26, // 3: weir.conversation.v1.AppendMessageRequest.summarizes:type_name -> weir.conversation.v1.Range
+	27, // 4: weir.conversation.v1.AppendMessageResponse.message:type_name -> weir.conversation.v1.Message
+	1,  // 5: weir.conversation.v1.AppendMessagesRequest.messages:type_name -> weir.conversation.v1.NewMessage
+	27, // 6: weir.conversation.v1.AppendMessagesResponse.messages:type_name -> weir.conversation.v1.Message
+	0,  // 7: weir.conversation.v1.ListMessagesRequest.order:type_name -> weir.conversation.v1.Order
+	27, // 8: weir.conversation.v1.ListMessagesResponse.messages:type_name -> weir.conversation.v1.Message
+	27, // 9: weir.conversation.v1.GetMessageResponse.message:type_name -> weir.conversation.v1.Message
+	27, // 10: weir.conversation.v1.TailMessagesResponse.message:type_name -> weir.conversation.v1.Message
+	14, // 11: weir.conversation.v1.TailMessagesResponse.delta:type_name -> weir.conversation.v1.Delta
+	15, // 12: weir.conversation.v1.TailMessagesResponse.keepalive:type_name -> weir.conversation.v1.Keepalive
+	17, // 13: weir.conversation.v1.GetContextRequest.max_tokens:type_name -> weir.conversation.v1.TokenBudget
+	27, // 14: weir.conversation.v1.GetContextResponse.messages:type_name -> weir.conversation.v1.Message
+	27, // 15: weir.conversation.v1.SearchMessagesResponse.messages:type_name -> weir.conversation.v1.Message
+	27, // 16: weir.conversation.v1.RedactMessageResponse.message:type_name -> weir.conversation.v1.Message
+	27, // 17: weir.conversation.v1.DeclineTurnResponse.message:type_name -> weir.conversation.v1.Message
+	2,  // 18: weir.conversation.v1.MessageService.AppendMessage:input_type -> weir.conversation.v1.AppendMessageRequest
+	4,  // 19: weir.conversation.v1.MessageService.AppendMessages:input_type -> weir.conversation.v1.AppendMessagesRequest
+	6,  // 20: weir.conversation.v1.MessageService.AppendDelta:input_type -> weir.conversation.v1.AppendDeltaRequest
+	8,  // 21: weir.conversation.v1.MessageService.ListMessages:input_type -> weir.conversation.v1.ListMessagesRequest
+	10, // 22: weir.conversation.v1.MessageService.GetMessage:input_type -> weir.conversation.v1.GetMessageRequest
+	12, // 23: weir.conversation.v1.MessageService.TailMessages:input_type -> weir.conversation.v1.TailMessagesRequest
+	16, // 24: weir.conversation.v1.MessageService.GetContext:input_type -> weir.conversation.v1.GetContextRequest
+	19, // 25: weir.conversation.v1.MessageService.SearchMessages:input_type -> weir.conversation.v1.SearchMessagesRequest
+	21, // 26: weir.conversation.v1.MessageService.RedactMessage:input_type -> weir.conversation.v1.RedactMessageRequest
+	23, // 27: weir.conversation.v1.MessageService.DeclineTurn:input_type -> weir.conversation.v1.DeclineTurnRequest
+	3,  // 28: weir.conversation.v1.MessageService.AppendMessage:output_type -> weir.conversation.v1.AppendMessageResponse
+	5,  // 29: weir.conversation.v1.MessageService.AppendMessages:output_type -> weir.conversation.v1.AppendMessagesResponse
+	7,  // 30: weir.conversation.v1.MessageService.AppendDelta:output_type -> weir.conversation.v1.AppendDeltaResponse
+	9,  // 31: weir.conversation.v1.MessageService.ListMessages:output_type -> weir.conversation.v1.ListMessagesResponse
+	11, // 32: weir.conversation.v1.MessageService.GetMessage:output_type -> weir.conversation.v1.GetMessageResponse
+	13, // 33: weir.conversation.v1.MessageService.TailMessages:output_type -> weir.conversation.v1.TailMessagesResponse
+	18, // 34: weir.conversation.v1.MessageService.GetContext:output_type -> weir.conversation.v1.GetContextResponse
+	20, // 35: weir.conversation.v1.MessageService.SearchMessages:output_type -> weir.conversation.v1.SearchMessagesResponse
+	22, // 36: weir.conversation.v1.MessageService.RedactMessage:output_type -> weir.conversation.v1.RedactMessageResponse
+	24, // 37: weir.conversation.v1.MessageService.DeclineTurn:output_type -> weir.conversation.v1.DeclineTurnResponse
+	28, // [28:38] is the sub-list for method output_type
+	18, // [18:28] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_weir_conversation_v1_message_service_proto_init() }
@@ -522,16 +1843,27 @@ func file_weir_conversation_v1_message_service_proto_init() {
 		return
 	}
 	file_weir_conversation_v1_message_proto_init()
-	file_weir_conversation_v1_message_service_proto_msgTypes[0].OneofWrappers = []any{}
-	file_weir_conversation_v1_message_service_proto_msgTypes[2].OneofWrappers = []any{}
+	file_weir_conversation_v1_message_service_proto_msgTypes[1].OneofWrappers = []any{}
 	file_weir_conversation_v1_message_service_proto_msgTypes[3].OneofWrappers = []any{}
+	file_weir_conversation_v1_message_service_proto_msgTypes[7].OneofWrappers = []any{}
+	file_weir_conversation_v1_message_service_proto_msgTypes[8].OneofWrappers = []any{}
+	file_weir_conversation_v1_message_service_proto_msgTypes[11].OneofWrappers = []any{}
+	file_weir_conversation_v1_message_service_proto_msgTypes[12].OneofWrappers = []any{
+		(*TailMessagesResponse_Message)(nil),
+		(*TailMessagesResponse_Delta)(nil),
+		(*TailMessagesResponse_Keepalive)(nil),
+	}
+	file_weir_conversation_v1_message_service_proto_msgTypes[15].OneofWrappers = []any{
+		(*GetContextRequest_MaxBytes)(nil),
+		(*GetContextRequest_MaxTokens)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_conversation_v1_message_service_proto_rawDesc), len(file_weir_conversation_v1_message_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   6,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

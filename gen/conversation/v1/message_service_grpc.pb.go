@@ -19,9 +19,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	MessageService_AppendMessage_FullMethodName = "/weir.conversation.v1.MessageService/AppendMessage"
-	MessageService_ListMessages_FullMethodName  = "/weir.conversation.v1.MessageService/ListMessages"
-	MessageService_GetMessage_FullMethodName    = "/weir.conversation.v1.MessageService/GetMessage"
+	MessageService_AppendMessage_FullMethodName  = "/weir.conversation.v1.MessageService/AppendMessage"
+	MessageService_AppendMessages_FullMethodName = "/weir.conversation.v1.MessageService/AppendMessages"
+	MessageService_AppendDelta_FullMethodName    = "/weir.conversation.v1.MessageService/AppendDelta"
+	MessageService_ListMessages_FullMethodName   = "/weir.conversation.v1.MessageService/ListMessages"
+	MessageService_GetMessage_FullMethodName     = "/weir.conversation.v1.MessageService/GetMessage"
+	MessageService_TailMessages_FullMethodName   = "/weir.conversation.v1.MessageService/TailMessages"
+	MessageService_GetContext_FullMethodName     = "/weir.conversation.v1.MessageService/GetContext"
+	MessageService_SearchMessages_FullMethodName = "/weir.conversation.v1.MessageService/SearchMessages"
+	MessageService_RedactMessage_FullMethodName  = "/weir.conversation.v1.MessageService/RedactMessage"
+	MessageService_DeclineTurn_FullMethodName    = "/weir.conversation.v1.MessageService/DeclineTurn"
 )
 
 // MessageServiceClient is the client API for MessageService service.
@@ -32,16 +39,77 @@ const (
 type MessageServiceClient interface {
 	// AppendMessage adds a message at the end. It is acknowledged only when it
 	// is in the journal. The same message_id with the same content again gives
-	// the same message; with other content IDEMPOTENCY_MISMATCH.
+	// the same message, for as long as the conversation lives; with other content
+	// IDEMPOTENCY_MISMATCH.
 	//
-	// Errors: CONVERSATION_NOT_FOUND, MESSAGE_NOT_FOUND (reply_to), HEAD_MOVED,
-	// TOO_LARGE, CONVERSATION_FULL (1,000,000 messages).
+	// Errors: CONVERSATION_NOT_FOUND, CONVERSATION_PAUSED (metadata approval_id),
+	// CONVERSATION_CLOSED, MESSAGE_NOT_FOUND (reply_to), CALL_NOT_FOUND, HEAD_MOVED,
+	// TOO_LARGE, CONVERSATION_FULL (1,000,000 messages), LIMIT_REACHED (open calls,
+	// pinned messages, summaries), JSON_INVALID, FIELD_INVALID.
 	AppendMessage(ctx context.Context, in *AppendMessageRequest, opts ...grpc.CallOption) (*AppendMessageResponse, error)
+	// AppendMessages adds several messages in a row, all or none: nothing comes
+	// between them. Each may reply to those before it. A retry must bring the same
+	// messages; where only some of them are there, IDEMPOTENCY_MISMATCH.
+	//
+	// Errors: those of AppendMessage; fields are named with their message, as
+	// `messages[2].reply_to`.
+	AppendMessages(ctx context.Context, in *AppendMessagesRequest, opts ...grpc.CallOption) (*AppendMessagesResponse, error)
+	// AppendDelta shows what an author has written so far of a message that it
+	// will append later under message_id. Deltas reach those who tail the
+	// conversation, also those who join midway, and are kept nowhere else: a draft
+	// ends when the message is appended, or 10 minutes after its last delta.
+	//
+	// Offset is the length in bytes of what was sent before. What is there already
+	// is not added twice; where offset is not the draft's length, OFFSET_MISMATCH,
+	// with the length as metadata `length`.
+	//
+	// Errors: CONVERSATION_NOT_FOUND, CONVERSATION_PAUSED, CONVERSATION_CLOSED,
+	// OFFSET_MISMATCH, TOO_LARGE, LIMIT_REACHED (16 drafts in a conversation),
+	// ALREADY_EXISTS (the message is appended), HOT_UNAVAILABLE.
+	AppendDelta(ctx context.Context, in *AppendDeltaRequest, opts ...grpc.CallOption) (*AppendDeltaResponse, error)
 	// ListMessages pages through a conversation by position. Each page is exact:
 	// no repeats, no gaps. A cursor outside of what exists is
-	// CURSOR_UNAVAILABLE.
+	// CURSOR_UNAVAILABLE. Messages whose content was erased keep their place.
 	ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error)
 	GetMessage(ctx context.Context, in *GetMessageRequest, opts ...grpc.CallOption) (*GetMessageResponse, error)
+	// TailMessages gives the messages behind a position, and then those that
+	// follow, each once and in order, with deltas of messages that are being
+	// written. It goes on until the client ends it; after any disconnect, call
+	// again with the last position seen. Every 15 seconds without a message
+	// there is a keepalive.
+	//
+	// Errors: CONVERSATION_NOT_FOUND (also when access ends), CURSOR_UNAVAILABLE
+	// (`after` is past the head), READER_TOO_SLOW (metadata `after` is where to go
+	// on from), LIMIT_REACHED (tails of one replica).
+	TailMessages(ctx context.Context, in *TailMessagesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TailMessagesResponse], error)
+	// GetContext gives what a model needs to go on: pinned messages first, then the
+	// newest messages that fit a budget. A call is never without its result, nor a
+	// result without its call. Ranges that a summary stands for are replaced by the
+	// newest such summary. The same conversation, head and budget give the same
+	// window.
+	//
+	// Errors: CONVERSATION_NOT_FOUND, CURSOR_UNAVAILABLE (head), BUDGET_TOO_SMALL
+	// (metadata `needed`: what the pinned messages and the newest unit take).
+	GetContext(ctx context.Context, in *GetContextRequest, opts ...grpc.CallOption) (*GetContextResponse, error)
+	// SearchMessages finds messages by words and phrases, newest first, in
+	// conversations that the caller can read. Text, JSON data, and inputs and
+	// outputs of calls are searched.
+	//
+	// Errors: CONVERSATION_NOT_FOUND, FIELD_INVALID (query), PAGE_TOKEN_INVALID,
+	// INDEX_REBUILDING.
+	SearchMessages(ctx context.Context, in *SearchMessagesRequest, opts ...grpc.CallOption) (*SearchMessagesResponse, error)
+	// RedactMessage erases the content of one message; its place stays. Authors
+	// may, and holders of `conversation.erase`. Redacting twice is fine. A message
+	// of a fork's shared past is redacted in the conversation it was said in.
+	//
+	// Errors: CONVERSATION_NOT_FOUND, MESSAGE_NOT_FOUND, NOT_AUTHOR, STATE_CONFLICT
+	// (it is an approval that is pending), FIELD_INVALID (a shared past's).
+	RedactMessage(ctx context.Context, in *RedactMessageRequest, opts ...grpc.CallOption) (*RedactMessageResponse, error)
+	// DeclineTurn says that the caller, a member of a group whose turn it is, will
+	// not answer. That is recorded, and the next one's turn begins.
+	//
+	// Errors: CONVERSATION_NOT_FOUND, MESSAGE_NOT_FOUND, NOT_YOUR_TURN.
+	DeclineTurn(ctx context.Context, in *DeclineTurnRequest, opts ...grpc.CallOption) (*DeclineTurnResponse, error)
 }
 
 type messageServiceClient struct {
@@ -56,6 +124,26 @@ func (c *messageServiceClient) AppendMessage(ctx context.Context, in *AppendMess
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AppendMessageResponse)
 	err := c.cc.Invoke(ctx, MessageService_AppendMessage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *messageServiceClient) AppendMessages(ctx context.Context, in *AppendMessagesRequest, opts ...grpc.CallOption) (*AppendMessagesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AppendMessagesResponse)
+	err := c.cc.Invoke(ctx, MessageService_AppendMessages_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *messageServiceClient) AppendDelta(ctx context.Context, in *AppendDeltaRequest, opts ...grpc.CallOption) (*AppendDeltaResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AppendDeltaResponse)
+	err := c.cc.Invoke(ctx, MessageService_AppendDelta_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +170,65 @@ func (c *messageServiceClient) GetMessage(ctx context.Context, in *GetMessageReq
 	return out, nil
 }
 
+func (c *messageServiceClient) TailMessages(ctx context.Context, in *TailMessagesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TailMessagesResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &MessageService_ServiceDesc.Streams[0], MessageService_TailMessages_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TailMessagesRequest, TailMessagesResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type MessageService_TailMessagesClient = grpc.ServerStreamingClient[TailMessagesResponse]
+
+func (c *messageServiceClient) GetContext(ctx context.Context, in *GetContextRequest, opts ...grpc.CallOption) (*GetContextResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetContextResponse)
+	err := c.cc.Invoke(ctx, MessageService_GetContext_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *messageServiceClient) SearchMessages(ctx context.Context, in *SearchMessagesRequest, opts ...grpc.CallOption) (*SearchMessagesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SearchMessagesResponse)
+	err := c.cc.Invoke(ctx, MessageService_SearchMessages_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *messageServiceClient) RedactMessage(ctx context.Context, in *RedactMessageRequest, opts ...grpc.CallOption) (*RedactMessageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RedactMessageResponse)
+	err := c.cc.Invoke(ctx, MessageService_RedactMessage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *messageServiceClient) DeclineTurn(ctx context.Context, in *DeclineTurnRequest, opts ...grpc.CallOption) (*DeclineTurnResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeclineTurnResponse)
+	err := c.cc.Invoke(ctx, MessageService_DeclineTurn_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MessageServiceServer is the server API for MessageService service.
 // All implementations must embed UnimplementedMessageServiceServer
 // for forward compatibility.
@@ -90,16 +237,77 @@ func (c *messageServiceClient) GetMessage(ctx context.Context, in *GetMessageReq
 type MessageServiceServer interface {
 	// AppendMessage adds a message at the end. It is acknowledged only when it
 	// is in the journal. The same message_id with the same content again gives
-	// the same message; with other content IDEMPOTENCY_MISMATCH.
+	// the same message, for as long as the conversation lives; with other content
+	// IDEMPOTENCY_MISMATCH.
 	//
-	// Errors: CONVERSATION_NOT_FOUND, MESSAGE_NOT_FOUND (reply_to), HEAD_MOVED,
-	// TOO_LARGE, CONVERSATION_FULL (1,000,000 messages).
+	// Errors: CONVERSATION_NOT_FOUND, CONVERSATION_PAUSED (metadata approval_id),
+	// CONVERSATION_CLOSED, MESSAGE_NOT_FOUND (reply_to), CALL_NOT_FOUND, HEAD_MOVED,
+	// TOO_LARGE, CONVERSATION_FULL (1,000,000 messages), LIMIT_REACHED (open calls,
+	// pinned messages, summaries), JSON_INVALID, FIELD_INVALID.
 	AppendMessage(context.Context, *AppendMessageRequest) (*AppendMessageResponse, error)
+	// AppendMessages adds several messages in a row, all or none: nothing comes
+	// between them. Each may reply to those before it. A retry must bring the same
+	// messages; where only some of them are there, IDEMPOTENCY_MISMATCH.
+	//
+	// Errors: those of AppendMessage; fields are named with their message, as
+	// `messages[2].reply_to`.
+	AppendMessages(context.Context, *AppendMessagesRequest) (*AppendMessagesResponse, error)
+	// AppendDelta shows what an author has written so far of a message that it
+	// will append later under message_id. Deltas reach those who tail the
+	// conversation, also those who join midway, and are kept nowhere else: a draft
+	// ends when the message is appended, or 10 minutes after its last delta.
+	//
+	// Offset is the length in bytes of what was sent before. What is there already
+	// is not added twice; where offset is not the draft's length, OFFSET_MISMATCH,
+	// with the length as metadata `length`.
+	//
+	// Errors: CONVERSATION_NOT_FOUND, CONVERSATION_PAUSED, CONVERSATION_CLOSED,
+	// OFFSET_MISMATCH, TOO_LARGE, LIMIT_REACHED (16 drafts in a conversation),
+	// ALREADY_EXISTS (the message is appended), HOT_UNAVAILABLE.
+	AppendDelta(context.Context, *AppendDeltaRequest) (*AppendDeltaResponse, error)
 	// ListMessages pages through a conversation by position. Each page is exact:
 	// no repeats, no gaps. A cursor outside of what exists is
-	// CURSOR_UNAVAILABLE.
+	// CURSOR_UNAVAILABLE. Messages whose content was erased keep their place.
 	ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error)
 	GetMessage(context.Context, *GetMessageRequest) (*GetMessageResponse, error)
+	// TailMessages gives the messages behind a position, and then those that
+	// follow, each once and in order, with deltas of messages that are being
+	// written. It goes on until the client ends it; after any disconnect, call
+	// again with the last position seen. Every 15 seconds without a message
+	// there is a keepalive.
+	//
+	// Errors: CONVERSATION_NOT_FOUND (also when access ends), CURSOR_UNAVAILABLE
+	// (`after` is past the head), READER_TOO_SLOW (metadata `after` is where to go
+	// on from), LIMIT_REACHED (tails of one replica).
+	TailMessages(*TailMessagesRequest, grpc.ServerStreamingServer[TailMessagesResponse]) error
+	// GetContext gives what a model needs to go on: pinned messages first, then the
+	// newest messages that fit a budget. A call is never without its result, nor a
+	// result without its call. Ranges that a summary stands for are replaced by the
+	// newest such summary. The same conversation, head and budget give the same
+	// window.
+	//
+	// Errors: CONVERSATION_NOT_FOUND, CURSOR_UNAVAILABLE (head), BUDGET_TOO_SMALL
+	// (metadata `needed`: what the pinned messages and the newest unit take).
+	GetContext(context.Context, *GetContextRequest) (*GetContextResponse, error)
+	// SearchMessages finds messages by words and phrases, newest first, in
+	// conversations that the caller can read. Text, JSON data, and inputs and
+	// outputs of calls are searched.
+	//
+	// Errors: CONVERSATION_NOT_FOUND, FIELD_INVALID (query), PAGE_TOKEN_INVALID,
+	// INDEX_REBUILDING.
+	SearchMessages(context.Context, *SearchMessagesRequest) (*SearchMessagesResponse, error)
+	// RedactMessage erases the content of one message; its place stays. Authors
+	// may, and holders of `conversation.erase`. Redacting twice is fine. A message
+	// of a fork's shared past is redacted in the conversation it was said in.
+	//
+	// Errors: CONVERSATION_NOT_FOUND, MESSAGE_NOT_FOUND, NOT_AUTHOR, STATE_CONFLICT
+	// (it is an approval that is pending), FIELD_INVALID (a shared past's).
+	RedactMessage(context.Context, *RedactMessageRequest) (*RedactMessageResponse, error)
+	// DeclineTurn says that the caller, a member of a group whose turn it is, will
+	// not answer. That is recorded, and the next one's turn begins.
+	//
+	// Errors: CONVERSATION_NOT_FOUND, MESSAGE_NOT_FOUND, NOT_YOUR_TURN.
+	DeclineTurn(context.Context, *DeclineTurnRequest) (*DeclineTurnResponse, error)
 	mustEmbedUnimplementedMessageServiceServer()
 }
 
@@ -113,11 +321,32 @@ type UnimplementedMessageServiceServer struct{}
 func (UnimplementedMessageServiceServer) AppendMessage(context.Context, *AppendMessageRequest) (*AppendMessageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AppendMessage not implemented")
 }
+func (UnimplementedMessageServiceServer) AppendMessages(context.Context, *AppendMessagesRequest) (*AppendMessagesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AppendMessages not implemented")
+}
+func (UnimplementedMessageServiceServer) AppendDelta(context.Context, *AppendDeltaRequest) (*AppendDeltaResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AppendDelta not implemented")
+}
 func (UnimplementedMessageServiceServer) ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListMessages not implemented")
 }
 func (UnimplementedMessageServiceServer) GetMessage(context.Context, *GetMessageRequest) (*GetMessageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetMessage not implemented")
+}
+func (UnimplementedMessageServiceServer) TailMessages(*TailMessagesRequest, grpc.ServerStreamingServer[TailMessagesResponse]) error {
+	return status.Error(codes.Unimplemented, "method TailMessages not implemented")
+}
+func (UnimplementedMessageServiceServer) GetContext(context.Context, *GetContextRequest) (*GetContextResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetContext not implemented")
+}
+func (UnimplementedMessageServiceServer) SearchMessages(context.Context, *SearchMessagesRequest) (*SearchMessagesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SearchMessages not implemented")
+}
+func (UnimplementedMessageServiceServer) RedactMessage(context.Context, *RedactMessageRequest) (*RedactMessageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RedactMessage not implemented")
+}
+func (UnimplementedMessageServiceServer) DeclineTurn(context.Context, *DeclineTurnRequest) (*DeclineTurnResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeclineTurn not implemented")
 }
 func (UnimplementedMessageServiceServer) mustEmbedUnimplementedMessageServiceServer() {}
 func (UnimplementedMessageServiceServer) testEmbeddedByValue()                        {}
@@ -158,6 +387,42 @@ func _MessageService_AppendMessage_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MessageService_AppendMessages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AppendMessagesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessageServiceServer).AppendMessages(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessageService_AppendMessages_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessageServiceServer).AppendMessages(ctx, req.(*AppendMessagesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MessageService_AppendDelta_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AppendDeltaRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessageServiceServer).AppendDelta(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessageService_AppendDelta_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessageServiceServer).AppendDelta(ctx, req.(*AppendDeltaRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _MessageService_ListMessages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListMessagesRequest)
 	if err := dec(in); err != nil {
@@ -194,6 +459,89 @@ func _MessageService_GetMessage_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MessageService_TailMessages_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(TailMessagesRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(MessageServiceServer).TailMessages(m, &grpc.GenericServerStream[TailMessagesRequest, TailMessagesResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type MessageService_TailMessagesServer = grpc.ServerStreamingServer[TailMessagesResponse]
+
+func _MessageService_GetContext_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetContextRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessageServiceServer).GetContext(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessageService_GetContext_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessageServiceServer).GetContext(ctx, req.(*GetContextRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MessageService_SearchMessages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SearchMessagesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessageServiceServer).SearchMessages(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessageService_SearchMessages_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessageServiceServer).SearchMessages(ctx, req.(*SearchMessagesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MessageService_RedactMessage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RedactMessageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessageServiceServer).RedactMessage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessageService_RedactMessage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessageServiceServer).RedactMessage(ctx, req.(*RedactMessageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MessageService_DeclineTurn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeclineTurnRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessageServiceServer).DeclineTurn(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessageService_DeclineTurn_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessageServiceServer).DeclineTurn(ctx, req.(*DeclineTurnRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // MessageService_ServiceDesc is the grpc.ServiceDesc for MessageService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -206,6 +554,14 @@ var MessageService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _MessageService_AppendMessage_Handler,
 		},
 		{
+			MethodName: "AppendMessages",
+			Handler:    _MessageService_AppendMessages_Handler,
+		},
+		{
+			MethodName: "AppendDelta",
+			Handler:    _MessageService_AppendDelta_Handler,
+		},
+		{
 			MethodName: "ListMessages",
 			Handler:    _MessageService_ListMessages_Handler,
 		},
@@ -213,7 +569,29 @@ var MessageService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "GetMessage",
 			Handler:    _MessageService_GetMessage_Handler,
 		},
+		{
+			MethodName: "GetContext",
+			Handler:    _MessageService_GetContext_Handler,
+		},
+		{
+			MethodName: "SearchMessages",
+			Handler:    _MessageService_SearchMessages_Handler,
+		},
+		{
+			MethodName: "RedactMessage",
+			Handler:    _MessageService_RedactMessage_Handler,
+		},
+		{
+			MethodName: "DeclineTurn",
+			Handler:    _MessageService_DeclineTurn_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "TailMessages",
+			Handler:       _MessageService_TailMessages_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "weir/conversation/v1/message_service.proto",
 }
