@@ -14,6 +14,7 @@ const (
 	NoteRequired     Reason = "NOTE_REQUIRED"
 	PolicyUnsafe     Reason = "POLICY_UNSAFE"
 	PageTokenInvalid Reason = "PAGE_TOKEN_INVALID"
+	BudgetTooSmall   Reason = "BUDGET_TOO_SMALL"
 
 	// Who is calling is not known.
 	TokenMissing Reason = "TOKEN_MISSING"
@@ -29,6 +30,9 @@ const (
 	NotAPerson           Reason = "NOT_A_PERSON"
 	ApproverScopeMissing Reason = "APPROVER_SCOPE_MISSING"
 	SelfTarget           Reason = "SELF_TARGET"
+	NotOwner             Reason = "NOT_OWNER"
+	NotAuthor            Reason = "NOT_AUTHOR"
+	NotYourTurn          Reason = "NOT_YOUR_TURN"
 	PolicyDenied         Reason = "POLICY_DENIED"
 	AskLimit             Reason = "ASK_LIMIT"
 
@@ -41,6 +45,9 @@ const (
 	TrustNotFound        Reason = "TRUST_NOT_FOUND"
 	ConversationNotFound Reason = "CONVERSATION_NOT_FOUND"
 	MessageNotFound      Reason = "MESSAGE_NOT_FOUND"
+	CallNotFound         Reason = "CALL_NOT_FOUND"
+	GroupNotFound        Reason = "GROUP_NOT_FOUND"
+	ErasureNotFound      Reason = "ERASURE_NOT_FOUND"
 	InboxNotFound        Reason = "INBOX_NOT_FOUND"
 	DispatchNotFound     Reason = "DISPATCH_NOT_FOUND"
 
@@ -62,6 +69,7 @@ const (
 	ConversationClosed Reason = "CONVERSATION_CLOSED"
 	ConversationPaused Reason = "CONVERSATION_PAUSED"
 	HeadMoved          Reason = "HEAD_MOVED"
+	OffsetMismatch     Reason = "OFFSET_MISMATCH"
 	DispatchMismatch   Reason = "DISPATCH_MISMATCH"
 	StateConflict      Reason = "STATE_CONFLICT"
 	AuditKeyMissing    Reason = "AUDIT_KEY_MISSING"
@@ -71,6 +79,7 @@ const (
 	ConversationFull Reason = "CONVERSATION_FULL"
 	LimitReached     Reason = "LIMIT_REACHED"
 	RateLimited      Reason = "RATE_LIMITED"
+	ReaderTooSlow    Reason = "READER_TOO_SLOW"
 
 	// The place asked for is no longer, or not yet, there.
 	CursorUnavailable Reason = "CURSOR_UNAVAILABLE"
@@ -110,6 +119,7 @@ var reasons = map[Reason]Kind{
 	NoteRequired:     KindInvalid,
 	PolicyUnsafe:     KindInvalid,
 	PageTokenInvalid: KindInvalid,
+	BudgetTooSmall:   KindInvalid,
 
 	TokenMissing: KindUnauthenticated,
 	TokenInvalid: KindUnauthenticated,
@@ -123,6 +133,9 @@ var reasons = map[Reason]Kind{
 	NotAPerson:           KindForbidden,
 	ApproverScopeMissing: KindForbidden,
 	SelfTarget:           KindForbidden,
+	NotOwner:             KindForbidden,
+	NotAuthor:            KindForbidden,
+	NotYourTurn:          KindForbidden,
 	PolicyDenied:         KindForbidden,
 	AskLimit:             KindForbidden,
 
@@ -134,6 +147,9 @@ var reasons = map[Reason]Kind{
 	TrustNotFound:        KindNotFound,
 	ConversationNotFound: KindNotFound,
 	MessageNotFound:      KindNotFound,
+	CallNotFound:         KindNotFound,
+	GroupNotFound:        KindNotFound,
+	ErasureNotFound:      KindNotFound,
 	InboxNotFound:        KindNotFound,
 	DispatchNotFound:     KindNotFound,
 
@@ -153,6 +169,7 @@ var reasons = map[Reason]Kind{
 	ConversationClosed: KindPrecondition,
 	ConversationPaused: KindPrecondition,
 	HeadMoved:          KindPrecondition,
+	OffsetMismatch:     KindPrecondition,
 	DispatchMismatch:   KindPrecondition,
 	StateConflict:      KindPrecondition,
 	AuditKeyMissing:    KindPrecondition,
@@ -161,6 +178,7 @@ var reasons = map[Reason]Kind{
 	ConversationFull: KindExhausted,
 	LimitReached:     KindExhausted,
 	RateLimited:      KindExhausted,
+	ReaderTooSlow:    KindExhausted,
 
 	CursorUnavailable: KindOutOfRange,
 

@@ -2,17 +2,11 @@ package conversation
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
 	"strings"
-	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	conversationv1 "weir/gen/conversation/v1"
 	registryv1 "weir/gen/registry/v1"
 	"weir/internal/aggregate"
-	"weir/internal/backend"
 	"weir/internal/fault"
 	"weir/internal/journal"
 )
@@ -26,38 +20,12 @@ const (
 )
 
 // calls makes an invocation appear in the conversation that it names: its call
-// when it is asked for, its result when it ends. Each appears once, however
-// often its event comes, since its message id follows from the invocation's.
-type calls struct {
-	loop     *loop
-	consumer *journal.Consumer
-	requests requests
-	log      *slog.Logger
-}
-
-func newCalls(stores *backend.Backend, l *loop) (*calls, error) {
-	consumer, err := stores.Consumer(registryService, callsConsumer, callsFilter)
-	if err != nil {
-		return nil, err
-	}
-	js, err := jetstream.New(stores.NATS)
-	if err != nil {
-		return nil, err
-	}
-	return &calls{loop: l, consumer: consumer, requests: registryStream{js}, log: stores.Log}, nil
-}
-
-// run hears the registry until ctx ends.
-func (c *calls) run(ctx context.Context) error { return c.consumer.Run(ctx, c.handle) }
-
-// requests finds what an invocation began with.
-type requests interface {
-	request(context.Context, journal.Key) (*registryv1.InvocationRequested, error)
-}
+// when it is asked for, its result when it ends.
+type calls struct{ teller }
 
 // handle takes one event of the registry. Events of kinds that don't show in a
 // conversation are done at once.
-func (c *calls) handle(ctx context.Context, e journal.Event) error {
+func (c calls) handle(ctx context.Context, e journal.Event) error {
 	recorded, err := aggregate.Decode[*registryv1.Event](e)
 	if err != nil {
 		return err
@@ -93,82 +61,41 @@ func (c *calls) handle(ctx context.Context, e journal.Event) error {
 }
 
 // requested shows a call. Shown is false where it must not appear.
-func (c *calls) requested(ctx context.Context, invocation journal.Key, r *registryv1.InvocationRequested) (shown bool, err error) {
+func (c calls) requested(ctx context.Context, invocation journal.Key, r *registryv1.InvocationRequested) (shown bool, err error) {
 	if r.GetConversationId() == "" {
 		return false, nil
 	}
-	return c.show(ctx, invocation.Tenant, call(r.GetConversationId(), r.GetCaller(), &conversationv1.Call{
+	return c.show(ctx, invocation.Tenant, r.GetConversationId(), r.GetCaller(), callNote(r.GetCaller(), &conversationv1.Call{
 		InvocationId: invocation.ID,
 		Operation:    r.GetOperation(),
 		InputJson:    r.InputJson,
 	}))
 }
 
-// ended shows a result behind its call. A call that is not there was kept out,
-// and then so is its result; or its event failed, or is still with another
-// replica. The state can't tell which, but the request decides it the same way
-// every time, so it is looked up and the call is shown first.
-func (c *calls) ended(ctx context.Context, invocation journal.Key, conversation string, r *conversationv1.Result) error {
-	if conversation == "" {
+// ended shows a result behind its call.
+func (c calls) ended(ctx context.Context, invocation journal.Key, conversationID string, r *conversationv1.Result) error {
+	if conversationID == "" {
 		return nil
 	}
 	r.InvocationId = invocation.ID
-	m := result(conversation, r)
-	_, err := c.show(ctx, invocation.Tenant, m)
-	if !fault.Is(err, fault.MessageNotFound) {
-		return err
-	}
-	request, err := c.requests.request(ctx, invocation)
-	if err != nil {
-		return err
-	}
-	if shown, err := c.requested(ctx, invocation, request); !shown {
-		return err
-	}
-	_, err = c.show(ctx, invocation.Tenant, m)
-	return err
-}
-
-// show appends a message that weir writes. It is not shown, for good, where the
-// conversation isn't there, isn't the caller's, or is full.
-func (c *calls) show(ctx context.Context, tenant string, m message) (shown bool, err error) {
-	key := journal.Key{Tenant: tenant, Kind: kindName, ID: m.Conversation}
-	_, err = c.loop.Do(ctx, key, func(s conversation, _ time.Time) (*conversationv1.Event, error) {
-		return decideAppend(s, m)
+	return c.showEnd(ctx, invocation.Tenant, conversationID, resultNote(r), func() (bool, error) {
+		first, err := c.starts.start(ctx, registryService, invocation)
+		if err != nil {
+			return false, err
+		}
+		recorded, err := aggregate.Decode[*registryv1.Event](first)
+		if err != nil {
+			return false, err
+		}
+		request := recorded.Event.GetInvocationRequested()
+		if request == nil {
+			return false, fault.New(fault.EventUnreadable, "an invocation does not begin with its request")
+		}
+		return c.requested(ctx, invocation, request)
 	})
-	switch fault.ReasonOf(err) {
-	case fault.ConversationNotFound, fault.ConversationFull:
-		c.log.Debug("call not shown", "conversation", key.String(), "author", m.Author, "reason", fault.ReasonOf(err))
-		return false, nil
-	}
-	return err == nil, err
 }
 
 // stateName is an invocation's state as results spell it, such as SUCCEEDED.
 func stateName(s registryv1.InvocationState) string {
 	return strings.TrimPrefix(s.String(), "INVOCATION_STATE_")
-}
-
-// registryStream reads the registry's events directly, from where the consumer
-// may be past.
-type registryStream struct{ js jetstream.JetStream }
-
-func (r registryStream) request(ctx context.Context, invocation journal.Key) (*registryv1.InvocationRequested, error) {
-	stream, err := r.js.Stream(ctx, journal.StreamName(registryService))
-	if err != nil {
-		return nil, fmt.Errorf("the request of %s: %w", invocation, err)
-	}
-	first, err := stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(invocation.Subject(registryService)))
-	if err != nil {
-		return nil, fmt.Errorf("the request of %s: %w", invocation, err)
-	}
-	recorded, err := aggregate.Decode[*registryv1.Event](journal.Event{Key: invocation, Data: first.Data, Sequence: first.Sequence})
-	if err != nil {
-		return nil, err
-	}
-	request := recorded.Event.GetInvocationRequested()
-	if request == nil {
-		return nil, fault.New(fault.EventUnreadable, "an invocation does not begin with its request")
-	}
-	return request, nil
 }

@@ -198,19 +198,21 @@ func TestEventsThatComeTwiceShowOnce(t *testing.T) {
 	}
 }
 
-// hearing is the consumer without its stream: a test gives it events.
-func hearing(m *mesh) *calls {
+// hear is the consumer without its stream: a test gives it events.
+func hear(m *mesh) calls {
 	m.t.Helper()
-	stores, err := backend.Open(m.t.Context(), serviceName, m.stores(), slog.New(slog.DiscardHandler))
+	cfg := m.stores()
+	cfg.Erasable = true
+	stores, err := backend.Open(m.t.Context(), serviceName, cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(stores.Close)
-	heard, err := newCalls(stores, aggregate.New(kind(), stores.Journal, stores.Hot, stores.Log))
+	heard, err := newTeller(stores, aggregate.New(kind(), stores.Journal, stores.Hot, stores.Log))
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	return heard
+	return calls{heard}
 }
 
 func TestEventsInTheWrongOrderShowTheCallBeforeItsResult(t *testing.T) {
@@ -224,9 +226,9 @@ func TestEventsInTheWrongOrderShowTheCallBeforeItsResult(t *testing.T) {
 	// Two replicas that each got one of the two events, with the result first.
 	asked := reg.tell("i", requestedEvent("i", bob, "c"))
 	ended := reg.tell("i", succeededEvent("i", "c"))
-	a, b := hearing(m), hearing(m)
+	a, b := hear(m), hear(m)
 	for _, step := range []struct {
-		replica *calls
+		replica calls
 		event   journal.Event
 	}{{b, ended}, {a, asked}, {b, ended}, {a, ended}, {b, asked}} {
 		if err := step.replica.handle(t.Context(), step.event); err != nil {
@@ -270,8 +272,8 @@ func TestCallsOfStrangersAndToNowhereDoNotShow(t *testing.T) {
 // silent finds no request.
 type silent struct{ err error }
 
-func (s silent) request(context.Context, journal.Key) (*registryv1.InvocationRequested, error) {
-	return nil, s.err
+func (s silent) start(context.Context, string, journal.Key) (journal.Event, error) {
+	return journal.Event{}, s.err
 }
 
 func TestAResultWaitsWhileItsRequestCannotBeRead(t *testing.T) {
@@ -284,8 +286,8 @@ func TestAResultWaitsWhileItsRequestCannotBeRead(t *testing.T) {
 	ended.Data, _ = proto.Marshal(succeededEvent("i", "c"))
 
 	away := errors.New("away")
-	heard := hearing(m)
-	heard.requests = silent{away}
+	heard := hear(m)
+	heard.starts = silent{away}
 	if err := heard.handle(t.Context(), ended); !errors.Is(err, away) {
 		t.Fatalf("handled with %v, want that it comes again", err)
 	}
@@ -295,7 +297,7 @@ func TestAResultWaitsWhileItsRequestCannotBeRead(t *testing.T) {
 }
 
 func TestAnEventThatCannotBeReadIsNotPassedOver(t *testing.T) {
-	heard := &calls{log: slog.New(slog.DiscardHandler)}
+	heard := calls{teller{log: slog.New(slog.DiscardHandler)}}
 	for _, data := range [][]byte{[]byte("\xff\xff"), nil} {
 		err := heard.handle(t.Context(), journal.Event{Key: journal.Key{Tenant: "acme", Kind: "invocation", ID: "i"}, Data: data})
 		wantReason(t, err, fault.EventUnreadable)

@@ -17,46 +17,62 @@ import (
 // codec lays a conversation out as a Redis hash:
 //
 //	root       what does not grow, as JSON
-//	m:<id>     of each message, position, sequence and fingerprint
-//	p:<run>    of 128 positions in a row, each one's sequence and size
+//	p:<run>    of 64 positions in a row, each one's sequence, size and id hash
 //
-// A message touches one of each. A reader asks for what it needs: the root says
-// who may see and where the end is, an m: field finds one message, p: fields
-// find a page.
+// A message touches the root and one run. A reader asks for what it needs: the
+// root says who may see and where the end is, runs find a page.
 type codec struct{}
 
-const (
-	messagePrefix = "m:"
-	runPrefix     = "p:"
-)
+const runPrefix = "p:"
 
-func messageField(id string) string { return messagePrefix + id }
-func runField(run int64) string     { return runPrefix + strconv.FormatInt(run, 10) }
+func runField(run int64) string { return runPrefix + strconv.FormatInt(run, 10) }
 
-// runFields names the fields that hold a span's places, and the place before it.
+// runFields names the fields that hold a span's places.
 func runFields(s span) []string {
 	var fields []string
-	for run := runOf(max(1, s.first-1)); run <= runOf(s.last); run++ {
+	for run := runOf(s.first); run <= runOf(s.last); run++ {
 		fields = append(fields, runField(run))
 	}
 	return fields
 }
 
+// piece puts each pieceRuns runs into a piece of a snapshot, and the root into one
+// by itself.
+func piece(field string) int {
+	if run, err := parseRunField(field); err == nil {
+		return 1 + int(run/pieceRuns)
+	}
+	return 0
+}
+
+// Touched names the root and the runs of the messages that an event placed. A
+// deletion leaves no run, so the whole document is written anew.
 func (codec) Touched(_ conversation, e *conversationv1.Event) []string {
+	if e.GetConversationDeleted() != nil || e.GetConversationCreated() != nil {
+		return nil
+	}
 	fields := []string{aggregate.RootField}
-	if m := e.GetMessageAppended(); m != nil {
-		fields = append(fields, messageField(m.GetMessageId()), runField(runOf(m.GetPosition())))
+	last := int64(-1)
+	for _, position := range placedBy(e) {
+		if run := runOf(position); run != last {
+			fields, last = append(fields, runField(run)), run
+		}
 	}
 	return fields
 }
 
-func (codec) Names(c conversation) []string {
-	names := make([]string, 0, 1+c.messages.Len()+c.runs.Len())
-	names = append(names, aggregate.RootField)
-	for itr := c.messages.Iterator(); !itr.Done(); {
-		id, _, _ := itr.Next()
-		names = append(names, messageField(id))
+// placedBy is the positions of the messages that an event holds.
+func placedBy(e *conversationv1.Event) []int64 {
+	var positions []int64
+	for _, r := range heldBy(aggregate.Recorded[*conversationv1.Event]{Event: e}, 0).Messages {
+		positions = append(positions, r.GetPosition())
 	}
+	return positions
+}
+
+func (codec) Names(c conversation) []string {
+	names := make([]string, 0, 1+c.runs.Len())
+	names = append(names, aggregate.RootField)
 	for itr := c.runs.Iterator(); !itr.Done(); {
 		run, _, _ := itr.Next()
 		names = append(names, runField(run))
@@ -68,13 +84,6 @@ func (codec) Encode(c conversation, name string) ([]byte, error) {
 	if name == aggregate.RootField {
 		return json.Marshal(c.root)
 	}
-	if id, ok := strings.CutPrefix(name, messagePrefix); ok {
-		known, ok := c.message(id)
-		if !ok {
-			return nil, nil
-		}
-		return encodeEntry(known), nil
-	}
 	number, err := parseRunField(name)
 	if err != nil {
 		return nil, err
@@ -83,23 +92,17 @@ func (codec) Encode(c conversation, name string) ([]byte, error) {
 	return encodeRun(run), nil
 }
 
+// Decode reads back what it is given. A run may show more than the root says,
+// where it comes from a newer piece of a snapshot; the events that follow bring
+// the same.
 func (codec) Decode(fields map[string]string) (conversation, error) {
 	top, err := aggregate.DecodeRoot[root](fields)
 	if err != nil {
 		return conversation{}, err
 	}
-	messages := immutable.NewMapBuilder[string, entry](idHasher{})
 	runs := immutable.NewMapBuilder[int64, []place](nil)
 	for name, content := range fields {
 		if name == aggregate.RootField {
-			continue
-		}
-		if id, ok := strings.CutPrefix(name, messagePrefix); ok {
-			known, err := decodeEntry([]byte(content))
-			if err != nil {
-				return conversation{}, fmt.Errorf("field %q: %w", name, err)
-			}
-			messages.Set(id, known)
 			continue
 		}
 		number, err := parseRunField(name)
@@ -110,13 +113,18 @@ func (codec) Decode(fields map[string]string) (conversation, error) {
 		if err != nil {
 			return conversation{}, fmt.Errorf("field %q: %w", name, err)
 		}
+		if beyond := top.Head - number*runLength; int64(len(run)) > beyond {
+			run = run[:max(0, beyond)]
+		}
 		runs.Set(number, run)
 	}
-	return conversation{root: top, messages: messages.Map(), runs: runs.Map()}, nil
+	c := conversation{root: top, runs: runs.Map()}
+	c.ids = newIDs(c.runs)
+	return c, nil
 }
 
 func (codec) Size(c conversation) int {
-	return 512 + len(c.Title) + 80*len(c.Participants) + messageBytes*int(c.Head)
+	return 1024 + len(c.Title) + 80*len(c.Participants) + messageBytes*int(c.Head-c.base())
 }
 
 func parseRunField(name string) (int64, error) {
@@ -133,67 +141,40 @@ func parseRunField(name string) (int64, error) {
 
 var errTruncated = errors.New("ends too early")
 
-func encodeEntry(known entry) []byte {
-	content := binary.AppendUvarint(nil, uint64(known.Position))
-	content = binary.AppendUvarint(content, known.Sequence)
-	return append(content, known.Fingerprint[:]...)
-}
-
-func decodeEntry(content []byte) (entry, error) {
-	position, content, err := uvarint(content)
-	if err != nil {
-		return entry{}, err
-	}
-	sequence, content, err := uvarint(content)
-	if err != nil {
-		return entry{}, err
-	}
-	known := entry{Position: int64(position), Sequence: sequence}
-	if len(content) != len(known.Fingerprint) {
-		return entry{}, fmt.Errorf("the fingerprint has %d bytes, want %d", len(content), len(known.Fingerprint))
-	}
-	copy(known.Fingerprint[:], content)
-	return known, nil
-}
-
 // encodeRun writes sequences as what each adds to the one before, which takes a
-// byte or two.
+// byte or two. An erasure moves a place ahead, so a step may be back.
 func encodeRun(run []place) []byte {
 	var content []byte
-	last := uint64(0)
+	last := int64(0)
 	for _, p := range run {
-		content = binary.AppendUvarint(content, p.Sequence-last)
+		content = binary.AppendVarint(content, int64(p.Sequence)-last)
 		content = binary.AppendUvarint(content, uint64(p.Bytes))
-		last = p.Sequence
+		content = binary.BigEndian.AppendUint64(content, uint64(p.ID))
+		last = int64(p.Sequence)
 	}
 	return content
 }
 
 func decodeRun(content []byte) ([]place, error) {
 	var run []place
-	last := uint64(0)
+	last := int64(0)
 	for len(content) > 0 {
-		var step, bytes uint64
-		var err error
-		if step, content, err = uvarint(content); err != nil {
-			return nil, err
+		step, n := binary.Varint(content)
+		if n <= 0 {
+			return nil, errTruncated
 		}
-		if bytes, content, err = uvarint(content); err != nil {
-			return nil, err
+		content = content[n:]
+		bytes, n := binary.Uvarint(content)
+		if n <= 0 || len(content) < n+8 {
+			return nil, errTruncated
 		}
+		id := binary.BigEndian.Uint64(content[n:])
+		content = content[n+8:]
 		last += step
-		run = append(run, place{Sequence: last, Bytes: uint32(bytes)})
+		run = append(run, place{Sequence: uint64(last), Bytes: uint32(bytes), ID: idHash(id)})
 	}
 	if len(run) > runLength {
 		return nil, fmt.Errorf("the run has %d places, want at most %d", len(run), runLength)
 	}
 	return run, nil
-}
-
-func uvarint(content []byte) (uint64, []byte, error) {
-	value, n := binary.Uvarint(content)
-	if n <= 0 {
-		return 0, nil, errTruncated
-	}
-	return value, content[n:], nil
 }

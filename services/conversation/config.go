@@ -5,11 +5,8 @@ package conversation
 import (
 	"context"
 	"fmt"
+	"time"
 
-	"google.golang.org/grpc"
-
-	conversationv1 "weir/gen/conversation/v1"
-	"weir/internal/aggregate"
 	"weir/internal/backend"
 	"weir/internal/serve"
 )
@@ -20,6 +17,10 @@ const serviceName = "conversation"
 type Config struct {
 	Serve  serve.Config   `embed:""`
 	Stores backend.Config `embed:""`
+	Index  string         `help:"Folder of the search index, which is built from the journal where it is missing; a temporary one by default." placeholder:"DIR"`
+
+	// RetentionEvery is how often retention is looked after; 10 seconds if 0.
+	RetentionEvery time.Duration `kong:"-"`
 }
 
 // Validate reports the first setting that can't work, by its flag.
@@ -35,35 +36,29 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Serve.Listener != nil {
 		defer cfg.Serve.Listener.Close()
 	}
-	stores, err := open(ctx, cfg)
+	stores, err := connect(ctx, cfg)
 	if err != nil {
 		return backend.Interrupted(ctx, fmt.Errorf("%s: %w", serviceName, err))
 	}
 	defer stores.Close()
-
-	loop := aggregate.New(kind(), stores.Journal, stores.Hot, stores.Log)
-	history := &history{loop: loop, journal: stores.Journal}
-	calls, err := newCalls(stores, loop)
+	s, err := newService(stores, cfg)
 	if err != nil {
 		return fmt.Errorf("%s: %w", serviceName, err)
 	}
+	defer s.close()
 	return serve.Run(ctx, cfg.Serve, serve.Service{
 		Name:     serviceName,
-		Register: func(s *grpc.Server) { register(s, history) },
+		Register: s.register,
 		Healthy:  stores.Journal.Healthy,
-		Workers:  []func(context.Context) error{stores.Projector(loop).Run, calls.run},
+		Workers:  s.workers(),
 	})
 }
 
-// open refuses a bad setting before it waits for anything.
-func open(ctx context.Context, cfg Config) (*backend.Backend, error) {
+// connect refuses a bad setting before it waits for anything.
+func connect(ctx context.Context, cfg Config) (*backend.Backend, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	cfg.Stores.Erasable = true
 	return backend.Open(ctx, serviceName, cfg.Stores, cfg.Serve.Log())
-}
-
-func register(s *grpc.Server, h *history) {
-	conversationv1.RegisterConversationServiceServer(s, &conversationServer{history: h})
-	conversationv1.RegisterMessageServiceServer(s, &messageServer{history: h})
 }

@@ -2,14 +2,14 @@ package conversation
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
-
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	conversationv1 "weir/gen/conversation/v1"
 	"weir/internal/aggregate"
 	"weir/internal/fault"
+	"weir/internal/identity"
 	"weir/internal/journal"
 )
 
@@ -22,68 +22,199 @@ type history struct {
 	journal *journal.Journal
 }
 
-// read gives a conversation, with its root and the fields asked for, to a member.
-// Nobody else learns that there is one.
-func (h *history) read(ctx context.Context, key journal.Key, subject string, fields ...string) (conversation, error) {
+// read gives a conversation, with its root and the fields asked for, to who may
+// read it. Nobody else learns that there is one.
+func (h *history) read(ctx context.Context, key journal.Key, caller identity.Caller, fields ...string) (conversation, error) {
 	s, err := h.loop.Read(ctx, key, append(fields, aggregate.RootField)...)
 	if err != nil {
 		return conversation{}, err
 	}
-	if !s.State.isMember(subject) {
+	if !s.State.readableBy(caller) {
 		return conversation{}, errConversationNotFound
 	}
 	return s.State, nil
 }
 
-// append adds a message, or finds that it has been added, and gives it as it
-// was then.
-func (h *history) append(ctx context.Context, key journal.Key, m message) (*conversationv1.Message, error) {
+// append adds messages, or finds that they have been added, and gives them as they
+// were then.
+func (h *history) append(ctx context.Context, key journal.Key, cmd appendage) ([]*conversationv1.Message, error) {
 	var event *conversationv1.Event
 	var at time.Time
-	s, err := h.loop.Do(ctx, key, func(c conversation, now time.Time) (*conversationv1.Event, error) {
+	s, err := h.decided(ctx, key, &cmd, func(c conversation, now time.Time) (*conversationv1.Event, error) {
 		var refusal error
-		event, refusal = decideAppend(c, m)
+		event, refusal = decideAppend(c, cmd, now)
 		at = now
 		return event, refusal
 	})
 	if err != nil {
 		return nil, err
 	}
-	if event != nil {
-		return toMessage(event.GetMessageAppended(), at), nil
+	if event == nil {
+		return h.known(ctx, key, s.State, cmd.names())
 	}
-	known, ok := s.State.message(m.ID)
+	var messages []*conversationv1.Message
+	for i, m := range event.GetMessagesAppended().GetMessages() {
+		messages = append(messages, toMessage(key.ID, event.GetMessagesAppended().GetFirstPosition()+int64(i), m, at).Message)
+	}
+	return messages, nil
+}
+
+// decided runs a command that may need to know what is stored under an id. Each
+// time it does, that is read and the command is decided again.
+func (h *history) decided(ctx context.Context, key journal.Key, cmd *appendage, decide aggregate.Decide[conversation, *conversationv1.Event]) (aggregate.Snapshot[conversation], error) {
+	cmd.found = make(map[int64]stored)
+	for range 2 + len(cmd.Messages) {
+		s, err := h.loop.Do(ctx, key, decide)
+		wanted, ok := errors.AsType[lookup](err)
+		if !ok {
+			return s, err
+		}
+		if wanted.position == 0 {
+			if cmd.inherited, err = h.inherited(ctx, key, s.State, cmd.Messages); err != nil {
+				return s, err
+			}
+			continue
+		}
+		m, err := h.at(ctx, key, s.State, wanted.position)
+		if err != nil {
+			return s, err
+		}
+		cmd.found[wanted.position] = stored{m.GetMessageId(), fingerprint(m.GetFingerprint())}
+	}
+	return aggregate.Snapshot[conversation]{}, fault.New(fault.Contention, "the conversation changes faster than its messages can be looked up")
+}
+
+// inherited gives the ids of messages, and of those they reply to, that the shared
+// past of a fork holds. It is what it was, but for what was erased in it.
+func (h *history) inherited(ctx context.Context, key journal.Key, c conversation, messages []message) (map[string]bool, error) {
+	ids := make(map[string]bool)
+	for _, m := range messages {
+		for _, id := range []string{m.ID, m.ReplyTo} {
+			if id == "" {
+				continue
+			}
+			found, err := h.inPast(ctx, key, c, id)
+			if err != nil {
+				return nil, err
+			}
+			if found != nil {
+				ids[id] = true
+			}
+		}
+	}
+	return ids, nil
+}
+
+// inPast finds a message by its id in the shared past of a fork, nil where it isn't.
+func (h *history) inPast(ctx context.Context, key journal.Key, c conversation, id string) (*conversationv1.Message, error) {
+	before := int64(0)
+	for _, a := range c.Ancestors {
+		past := span{before + 1, a.Last}
+		before = a.Last
+		origin := journal.Key{Tenant: key.Tenant, Kind: kindName, ID: a.ID}
+		s, err := h.loop.Newest(ctx, origin)
+		if err != nil {
+			return nil, err
+		}
+		position, known := s.State.ids.find(hashID(id))
+		if !known || position < past.first || position > past.last {
+			continue
+		}
+		m, err := h.at(ctx, origin, s.State, position)
+		if err != nil {
+			return nil, err
+		}
+		if m.GetMessageId() == id {
+			return toMessage(key.ID, position, m, time.Time{}).from(a.ID), nil
+		}
+	}
+	return nil, nil
+}
+
+// known gives messages that a conversation itself holds, by their ids.
+func (h *history) known(ctx context.Context, key journal.Key, c conversation, names []string) ([]*conversationv1.Message, error) {
+	messages := make([]*conversationv1.Message, len(names))
+	for i, id := range names {
+		position, ok := c.ids.find(hashID(id))
+		if !ok {
+			return nil, errMessageNotFound
+		}
+		m, err := h.at(ctx, key, c, position)
+		if err != nil {
+			return nil, err
+		}
+		if m.GetMessageId() != id {
+			return nil, errMessageNotFound
+		}
+		messages[i] = toMessage(key.ID, position, m, time.Time{}).Message
+	}
+	return messages, nil
+}
+
+// at gives what is stored at a position of a conversation itself, with its time.
+func (h *history) at(ctx context.Context, key journal.Key, c conversation, position int64) (*conversationv1.AppendedMessage, error) {
+	p, ok := c.place(position)
 	if !ok {
-		return nil, fault.New(fault.Bug, "a message that was appended before is not in the state")
+		return nil, errHole
 	}
-	return h.at(ctx, known)
+	held, err := h.held(ctx, key, p.Sequence)
+	if err != nil {
+		return nil, err
+	}
+	m, ok := held.at(position)
+	if !ok {
+		return nil, misplaced(position)
+	}
+	return m, nil
+}
+
+// held reads one event and what it holds.
+func (h *history) held(ctx context.Context, key journal.Key, sequence uint64) (holder, error) {
+	var found holder
+	err := h.journal.Events(ctx, key, []uint64{sequence}, func(e journal.Event) error {
+		recorded, err := aggregate.Decode[*conversationv1.Event](e)
+		found = heldBy(recorded, e.Previous)
+		return err
+	})
+	return found, err
+}
+
+var errHole = fault.New(fault.DocumentUnreadable, "the stored index of this conversation has a hole")
+
+func misplaced(position int64) error {
+	return fault.New(fault.EventUnreadable, "the journal does not hold message %d where the index says", position)
 }
 
 // message gives one message by its id.
-func (h *history) message(ctx context.Context, key journal.Key, subject, id string) (*conversationv1.Message, error) {
-	c, err := h.read(ctx, key, subject, messageField(id))
+func (h *history) message(ctx context.Context, key journal.Key, caller identity.Caller, id string) (*conversationv1.Message, error) {
+	if _, err := h.read(ctx, key, caller); err != nil {
+		return nil, err
+	}
+	s, err := h.loop.Newest(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	known, ok := c.message(id)
-	if !ok {
-		return nil, errMessageNotFound
+	if !s.State.readableBy(caller) {
+		return nil, errConversationNotFound
 	}
-	return h.at(ctx, known)
-}
-
-func (h *history) at(ctx context.Context, known entry) (*conversationv1.Message, error) {
-	event, err := h.journal.Get(ctx, known.Sequence)
-	if err != nil {
+	messages, err := h.known(ctx, key, s.State, []string{id})
+	if err == nil {
+		return messages[0], nil
+	}
+	if !fault.Is(err, fault.MessageNotFound) {
 		return nil, err
 	}
-	return parseMessage(event, known.Position)
+	m, err := h.inPast(ctx, key, s.State, id)
+	if err == nil && m == nil {
+		err = errMessageNotFound
+	}
+	return m, err
 }
 
 // page gives the messages of a listing, and the position to go on from, 0 when
 // there is nothing more.
-func (h *history) page(ctx context.Context, key journal.Key, subject string, l listing) ([]*conversationv1.Message, int64, error) {
-	c, err := h.read(ctx, key, subject)
+func (h *history) page(ctx context.Context, key journal.Key, caller identity.Caller, l listing) ([]*conversationv1.Message, int64, error) {
+	c, err := h.read(ctx, key, caller)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -91,61 +222,145 @@ func (h *history) page(ctx context.Context, key journal.Key, subject string, l l
 	if err != nil || s.len() == 0 {
 		return nil, 0, err
 	}
-	// What is read now may be newer. It holds the places of the span all the
-	// same, and head stays what it was when the span was chosen.
-	indexed, err := h.read(ctx, key, subject, runFields(s)...)
+	messages, err := h.cut(ctx, key, c, s, l.newestFirst)
 	if err != nil {
 		return nil, 0, err
 	}
-	s, whole := indexed.fit(s, l.newestFirst)
-	after, ok := indexed.before(s.first)
-	if !whole || !ok {
-		return nil, 0, fault.New(fault.DocumentUnreadable, "the stored index of this conversation has a hole")
-	}
-	messages, err := h.span(ctx, key, after, s)
-	if err != nil {
-		return nil, 0, err
-	}
+	shown := span{s.first, s.first + int64(len(messages)) - 1}
 	if l.newestFirst {
-		slices.Reverse(messages)
+		shown = span{s.last - int64(len(messages)) + 1, s.last}
 	}
-	return messages, c.next(s, l.newestFirst), nil
+	return messages, c.next(shown, l.newestFirst), nil
 }
 
-// span reads the messages of a span, which begins behind a version. Every event
-// but the first is a message, so as many events as messages are read.
-func (h *history) span(ctx context.Context, key journal.Key, after uint64, s span) ([]*conversationv1.Message, error) {
-	messages := make([]*conversationv1.Message, 0, s.len())
-	_, err := h.journal.Page(ctx, key, after, s.len(), func(e journal.Event) error {
-		m, err := parseMessage(e, s.first+int64(len(messages)))
-		messages = append(messages, m)
-		return err
-	})
+// cut gives as many messages of a span as a page takes.
+func (h *history) cut(ctx context.Context, key journal.Key, c conversation, s span, newestFirst bool) ([]*conversationv1.Message, error) {
+	for attempt := 0; ; attempt++ {
+		spots, err := h.spots(ctx, key, c, s)
+		if err != nil {
+			return nil, err
+		}
+		if newestFirst {
+			slices.Reverse(spots)
+		}
+		sizes := make([]uint32, len(spots))
+		for i, at := range spots {
+			sizes[i] = at.Bytes
+		}
+		spots = spots[:fit(sizes)]
+		messages, err := h.messages(ctx, key, spots)
+		// An event that an erasure took since the index was read is held by another
+		// one now.
+		if err == nil || attempt > 2 || !fault.Is(err, fault.EventUnreadable) {
+			return messages, err
+		}
+	}
+}
+
+// cutDown gives the newest messages of a span, as many as a page takes, oldest first.
+func (h *history) cutDown(ctx context.Context, key journal.Key, c conversation, s span) ([]*conversationv1.Message, error) {
+	messages, err := h.cut(ctx, key, c, s, true)
+	slices.Reverse(messages)
 	return messages, err
 }
 
-// parseMessage reads the event of the message at a position.
-func parseMessage(e journal.Event, position int64) (*conversationv1.Message, error) {
-	recorded, err := aggregate.Decode[*conversationv1.Event](e)
+// decline records that a member of a group will not answer.
+func (h *history) decline(ctx context.Context, key journal.Key, cmd decline) (*conversationv1.Message, error) {
+	s, err := h.loop.Do(ctx, key, func(c conversation, _ time.Time) (*conversationv1.Event, error) {
+		return decideDecline(c, cmd)
+	})
 	if err != nil {
 		return nil, err
 	}
-	appended := recorded.Event.GetMessageAppended()
-	if appended.GetPosition() != position {
-		return nil, fault.New(fault.EventUnreadable, "the journal does not hold message %d where the index says", position)
+	messages, err := h.known(ctx, key, s.State, []string{turnID(cmd.MessageID, cmd.Member)})
+	if err != nil {
+		return nil, err
 	}
-	return toMessage(appended, recorded.Time), nil
+	return messages[0], nil
 }
 
-func toMessage(m *conversationv1.MessageAppended, at time.Time) *conversationv1.Message {
-	return &conversationv1.Message{
-		ConversationId: m.GetConversationId(),
-		MessageId:      m.GetMessageId(),
-		Position:       m.GetPosition(),
-		Author:         m.GetAuthor(),
-		Parts:          m.GetParts(),
-		To:             m.GetTo(),
-		ReplyTo:        m.GetReplyTo(),
-		CreateTime:     timestamppb.New(at),
+// spot is where one position of a conversation is found.
+type spot struct {
+	place
+	position int64
+	// origin is the conversation whose events hold it.
+	origin string
+	// gone says that the origin was deleted.
+	gone bool
+}
+
+// spots finds the positions of a span, each in the conversation that holds it.
+func (h *history) spots(ctx context.Context, key journal.Key, c conversation, s span) ([]spot, error) {
+	spots := make([]spot, 0, s.len())
+	before := int64(0)
+	for _, holder := range append(slices.Clone(c.Ancestors), ancestor{key.ID, c.Head}) {
+		part := s.within(span{before + 1, holder.Last})
+		before = holder.Last
+		if part.len() == 0 {
+			continue
+		}
+		// What is read now may be newer than c. It holds the places of the span all
+		// the same, and head stays what it was when the span was chosen.
+		origin := journal.Key{Tenant: key.Tenant, Kind: kindName, ID: holder.ID}
+		indexed, err := h.loop.Read(ctx, origin, append(runFields(part), aggregate.RootField)...)
+		if err != nil {
+			return nil, err
+		}
+		if indexed.State.Head < part.last {
+			// Who tails heard of a message that Redis does not show yet.
+			if indexed, err = h.loop.Newest(ctx, origin); err != nil {
+				return nil, err
+			}
+		}
+		gone := indexed.State.State == deleted
+		if gone && holder.ID == key.ID {
+			return nil, errConversationNotFound
+		}
+		for position := part.first; position <= part.last; position++ {
+			p, ok := indexed.State.place(position)
+			if !ok && !gone {
+				return nil, errHole
+			}
+			spots = append(spots, spot{p, position, holder.ID, gone})
+		}
 	}
+	return spots, nil
+}
+
+// messages reads what is at some spots, in their order.
+func (h *history) messages(ctx context.Context, key journal.Key, spots []spot) ([]*conversationv1.Message, error) {
+	messages := make([]*conversationv1.Message, len(spots))
+	wanted := make(map[string]map[uint64][]int) // by origin and sequence, indexes of spots
+	for i, at := range spots {
+		if at.gone {
+			messages[i] = goneMessage(key.ID, at)
+			continue
+		}
+		if wanted[at.origin] == nil {
+			wanted[at.origin] = make(map[uint64][]int)
+		}
+		wanted[at.origin][at.Sequence] = append(wanted[at.origin][at.Sequence], i)
+	}
+	for id, events := range wanted {
+		origin := journal.Key{Tenant: key.Tenant, Kind: kindName, ID: id}
+		err := h.journal.Events(ctx, origin, sortedKeys(events), func(e journal.Event) error {
+			recorded, err := aggregate.Decode[*conversationv1.Event](e)
+			if err != nil {
+				return err
+			}
+			held := heldBy(recorded, e.Previous)
+			for _, i := range events[e.Sequence] {
+				m, ok := held.at(spots[i].position)
+				if !ok {
+					return misplaced(spots[i].position)
+				}
+				messages[i] = toMessage(key.ID, spots[i].position, m, e.Time).from(id)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return messages, nil
 }

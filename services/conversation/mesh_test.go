@@ -30,7 +30,7 @@ type mesh struct {
 	redis  *meshtest.Redis
 	signer *identity.Signer
 	jwks   string
-	// tokens are by tenant and subject.
+	// tokens are by tenant, subject and scopes.
 	tokens sync.Map
 }
 
@@ -62,52 +62,76 @@ func (m *mesh) stores() backend.Config {
 type replica struct {
 	conversations conversationv1.ConversationServiceClient
 	messages      conversationv1.MessageServiceClient
+	groups        conversationv1.GroupServiceClient
+	retention     conversationv1.RetentionServiceClient
+	// stop ends it in order, before the test does.
+	stop func()
 }
 
 // start runs the service as its command does, until the test ends.
-func (m *mesh) start() replica {
+func (m *mesh) start(change ...func(*Config)) replica {
 	m.t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		m.t.Fatal(err)
 	}
+	cfg := Config{
+		Serve:  serve.Config{Listener: listener, JWKS: m.jwks, Logger: slog.New(slog.DiscardHandler), ShutdownGrace: 2 * time.Second},
+		Stores: m.stores(),
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() {
-		ended <- Run(ctx, Config{
-			Serve:  serve.Config{Listener: listener, JWKS: m.jwks, Logger: slog.New(slog.DiscardHandler)},
-			Stores: m.stores(),
-		})
-	}()
+	go func() { ended <- Run(ctx, cfg) }()
 	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.t.Cleanup(func() {
+	end := sync.OnceFunc(func() {
 		_ = conn.Close()
 		stop()
 		if err := <-ended; err != nil {
 			m.t.Errorf("the service ended with: %v", err)
 		}
 	})
-	return replica{conversationv1.NewConversationServiceClient(conn), conversationv1.NewMessageServiceClient(conn)}
+	m.t.Cleanup(end)
+	return replica{
+		conversations: conversationv1.NewConversationServiceClient(conn),
+		messages:      conversationv1.NewMessageServiceClient(conn),
+		groups:        conversationv1.NewGroupServiceClient(conn),
+		retention:     conversationv1.NewRetentionServiceClient(conn),
+		stop:          end,
+	}
 }
 
 // as is the context of calls that a subject of the tenant acme makes.
 func (m *mesh) as(subject string) context.Context { return m.asIn("acme", subject) }
 
 func (m *mesh) asIn(tenant, subject string) context.Context {
+	return m.holding(tenant, subject, scopeRead, "conversation.write")
+}
+
+// admin and eraser are people with one more scope than others.
+func (m *mesh) admin() context.Context { return m.holding("acme", "human:ada", scopeAdmin) }
+
+func (m *mesh) eraser() context.Context {
+	return m.holding("acme", "human:era", scopeErase, "conversation.write")
+}
+
+// holding is the context of calls by a subject with some scopes.
+func (m *mesh) holding(tenant, subject string, scopes ...string) context.Context {
 	m.t.Helper()
-	header, known := m.tokens.Load([2]string{tenant, subject})
+	name := fmt.Sprint(tenant, subject, scopes)
+	header, known := m.tokens.Load(name)
 	if !known {
-		token, err := m.signer.Issue(identity.Caller{
-			Tenant: tenant, Subject: subject, Scopes: []string{"conversation.read", "conversation.write"},
-		}, "weir", time.Hour)
+		token, err := m.signer.Issue(identity.Caller{Tenant: tenant, Subject: subject, Scopes: scopes}, "weir", time.Hour)
 		if err != nil {
 			m.t.Fatal(err)
 		}
 		header = "Bearer " + token
-		m.tokens.Store([2]string{tenant, subject}, header)
+		m.tokens.Store(name, header)
 	}
 	return metadata.AppendToOutgoingContext(m.t.Context(), "authorization", fmt.Sprint(header))
 }

@@ -8,6 +8,7 @@ import (
 	"hash"
 	"strconv"
 	"strings"
+	"time"
 
 	conversationv1 "weir/gen/conversation/v1"
 	"weir/internal/fault"
@@ -16,149 +17,216 @@ import (
 
 const (
 	// maxMessageBytes bounds the parts of a message that a caller sends, all
-	// together. Calls and results are as large as the registry let them be.
+	// together, and maxBatchBytes those of all messages of one call. What the
+	// registry tells of is as large as the registry let it be.
 	maxMessageBytes = 256 << 10
+	maxBatchBytes   = 1 << 20
 	// reservedPrefix begins the ids of the messages that weir writes. Callers'
 	// ids may not, so the two never meet.
 	reservedPrefix = "weir."
-	// registrySubject is the author of results.
+	// registrySubject and gateSubject are the authors of results and of approval
+	// notes.
 	registrySubject = "service:registry"
+	gateSubject     = "service:gate"
 )
 
-// message is the command that appends one.
-type message struct {
-	Conversation string
-	ID           string
-	Author       string
-	Parts        []*conversationv1.Part
-	To           []string
-	ReplyTo      string
-	// ExpectedHead is the head that the author saw, nil for any.
-	ExpectedHead *int64
+// States that parts hold as text.
+const (
+	pending            = "PENDING"
+	succeeded          = "SUCCEEDED"
+	failed             = "FAILED"
+	conversationClosed = "CONVERSATION_CLOSED"
+)
 
-	origin      origin
+// message is one that is to be appended.
+type message struct {
+	ID         string
+	Author     string
+	Parts      []*conversationv1.Part
+	To         []string
+	ReplyTo    string
+	Pinned     bool
+	Summarizes *conversationv1.Range
+	// Time and Erasure are what an import brings.
+	Time    time.Time
+	Erasure conversationv1.Erasure
+	// field is where in the request it stands, "" or such as `messages[2].`.
+	field       string
 	fingerprint fingerprint
 }
 
-// origin is how a message comes about.
-type origin int
-
-const (
-	// said: a member's own words.
-	said origin = iota
-	// called: a member invoked an operation.
-	called
-	// ended: the operation of a call came to its end.
-	ended
-)
-
-// originRules are what origins differ in.
-type originRules struct {
-	// byMember: the author must be a member.
-	byMember bool
-	// chosenID: the author chose the id, so the same id may come with other
-	// content. Weir's own ids name one call or one result.
-	chosenID bool
-	// counted: needs a place below maxMessages.
-	counted bool
-}
-
-func (o origin) rules() originRules {
-	return [...]originRules{
-		said:   {byMember: true, chosenID: true, counted: true},
-		called: {byMember: true, counted: true},
-		ended:  {},
-	}[o]
-}
-
-// say checks what a member wants to say, as far as that can be told without the
-// conversation, and makes the command of it.
-func say(m message) (message, error) {
-	m.origin = said
-	if strings.HasPrefix(m.ID, reservedPrefix) {
+// saidBy checks what a member wants to say, as far as that can be told without
+// the conversation.
+func saidBy(author, field string, m *conversationv1.NewMessage) (message, error) {
+	if strings.HasPrefix(m.GetMessageId(), reservedPrefix) {
 		return message{}, fault.New(fault.IDMalformed, "the message id is one of weir's own").
-			Field("message_id", "must not begin with "+reservedPrefix)
+			Field(field+"message_id", "must not begin with "+reservedPrefix)
 	}
-	if err := checkParts(m.Parts); err != nil {
+	if err := checkParts(field, m.GetParts()); err != nil {
 		return message{}, err
 	}
-	m.fingerprint = m.sum()
-	return m, nil
+	if s := m.GetSummarizes(); s != nil && s.GetFirst() > s.GetLast() {
+		return message{}, fault.New(fault.FieldInvalid, "the range of a summary is empty").
+			Field(field+"summarizes", "first must not be after last")
+	}
+	return message{
+		ID: m.GetMessageId(), Author: author, Parts: m.GetParts(), To: m.GetTo(), ReplyTo: m.GetReplyTo(),
+		Pinned: m.GetPinned(), Summarizes: m.GetSummarizes(), field: field,
+	}.signed(), nil
 }
 
-// call is the command that shows in a conversation that caller invoked an operation.
-func call(conversation, caller string, c *conversationv1.Call) message {
-	m := message{
-		Conversation: conversation,
-		ID:           callID(c.GetInvocationId()),
-		Author:       caller,
-		Parts:        []*conversationv1.Part{{Part: &conversationv1.Part_Call{Call: c}}},
-		origin:       called,
-	}
+// signed has the fingerprint of its content.
+func (m message) signed() message {
 	m.fingerprint = m.sum()
 	return m
 }
 
-// result is the command that shows how a call ended. It replies to the call, so
-// without the call it is refused as any reply to nothing is.
-func result(conversation string, r *conversationv1.Result) message {
-	m := message{
-		Conversation: conversation,
-		ID:           resultID(r.GetInvocationId()),
-		Author:       registrySubject,
-		Parts:        []*conversationv1.Part{{Part: &conversationv1.Part_Result{Result: r}}},
-		ReplyTo:      callID(r.GetInvocationId()),
-		origin:       ended,
+// appended is the message as its event keeps it, addressed to some subjects.
+func (m message) appended(addressed []string) *conversationv1.AppendedMessage {
+	return &conversationv1.AppendedMessage{
+		MessageId: m.ID, Author: m.Author, Parts: m.Parts, To: m.To, ReplyTo: m.ReplyTo,
+		Fingerprint: m.fingerprint[:], Addressed: addressed, Pinned: m.Pinned, Summarizes: m.Summarizes,
+		CreateTime: timeToProto(m.Time), Erasure: m.Erasure,
 	}
-	m.fingerprint = m.sum()
-	return m
 }
 
-// callID and resultID derive message ids from an invocation's, whatever its
-// length, by a hash: hearing of an invocation twice gives the same id.
-func callID(invocation string) string   { return reservedPrefix + "call." + digest(invocation) }
-func resultID(invocation string) string { return reservedPrefix + "result." + digest(invocation) }
+// note is a message of one part that weir writes.
+func note(id, author, replyTo string, part *conversationv1.Part) message {
+	return message{ID: id, Author: author, Parts: []*conversationv1.Part{part}, ReplyTo: replyTo}.signed()
+}
 
-func digest(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return base64.RawURLEncoding.EncodeToString(sum[:])
+// callNote shows that a caller invoked an operation, and resultNote how that ended.
+// A result replies to its call, so without the call it is refused as any reply to
+// nothing is.
+func callNote(caller string, c *conversationv1.Call) message {
+	return note(callID(c.GetInvocationId()), caller, "", &conversationv1.Part{Part: &conversationv1.Part_Call{Call: c}})
+}
+
+func resultNote(r *conversationv1.Result) message {
+	return note(resultID(r.GetInvocationId()), registrySubject, callID(r.GetInvocationId()),
+		&conversationv1.Part{Part: &conversationv1.Part_Result{Result: r}})
+}
+
+// askNote says that a person is asked, and answerNote what came of it.
+func askNote(a *conversationv1.ApprovalNote) message {
+	return note(askID(a.GetApprovalId()), gateSubject, "", &conversationv1.Part{Part: &conversationv1.Part_Approval{Approval: a}})
+}
+
+func answerNote(a *conversationv1.ApprovalNote) message {
+	return note(answerID(a.GetApprovalId()), gateSubject, askID(a.GetApprovalId()),
+		&conversationv1.Part{Part: &conversationv1.Part_Approval{Approval: a}})
+}
+
+// The ids of weir's messages are made of the ids of what they tell of, whatever
+// their length, by a hash: hearing of it twice gives the same message.
+func callID(invocation string) string   { return derivedID("call", invocation) }
+func resultID(invocation string) string { return derivedID("result", invocation) }
+func askID(approval string) string      { return derivedID("ask", approval) }
+func answerID(approval string) string   { return derivedID("answer", approval) }
+
+// closingID is that of the result which a call gets because its conversation closes.
+func closingID(c openCall) string {
+	if c.Invocation != "" {
+		return resultID(c.Invocation)
+	}
+	// The call's place makes it unique: tools may use a call id again.
+	return derivedID("closed", strconv.FormatInt(c.Position, 10)+" "+c.Call)
+}
+
+// turnID is that of the record of a member's turn at a message.
+func turnID(message, member string) string { return derivedID("turn", message+" "+member) }
+
+func derivedID(kind, of string) string {
+	sum := sha256.Sum256([]byte(of))
+	return reservedPrefix + kind + "." + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
 // checkParts refuses what a caller may not send.
-func checkParts(parts []*conversationv1.Part) error {
-	total := 0
+func checkParts(field string, parts []*conversationv1.Part) error {
 	for i, p := range parts {
+		name := partField(field, i)
 		switch part := p.GetPart().(type) {
-		case *conversationv1.Part_Text:
-			total += len(part.Text)
-		case *conversationv1.Part_Data:
-			total += len(part.Data.GetMediaType()) + len(part.Data.GetJson())
+		case *conversationv1.Part_Text, *conversationv1.Part_Data, *conversationv1.Part_Blob:
+		case *conversationv1.Part_Call:
+			if part.Call.GetInvocationId() != "" || part.Call.GetCallId() == "" {
+				return fault.New(fault.FieldInvalid, "a call of a tool has a call_id of its own").
+					Field(name+".call.call_id", "must be set, and invocation_id not: weir writes its invocations itself")
+			}
+		case *conversationv1.Part_Result:
+			if part.Result.GetInvocationId() != "" || part.Result.GetCallId() == "" {
+				return fault.New(fault.FieldInvalid, "a result names a call by its call_id").
+					Field(name+".result.call_id", "must be set, and invocation_id not: weir writes the results of its invocations itself")
+			}
+			if s := part.Result.GetState(); s != succeeded && s != failed {
+				return fault.New(fault.FieldInvalid, "a result succeeded or failed").
+					Field(name+".result.state", "must be "+succeeded+" or "+failed)
+			}
 		default:
-			return fault.New(fault.FieldInvalid, "a message is made of text and data").
-				Field(partField(i), "is neither text nor data; weir writes calls and results itself")
+			return fault.New(fault.FieldInvalid, "a message is made of text, data, blobs, calls and results").
+				Field(name, "is none of these; weir writes approvals and turns itself")
 		}
 	}
-	if total > maxMessageBytes {
+	if total := partsBytes(parts); total > maxMessageBytes {
 		return fault.New(fault.TooLarge, "the parts of a message hold at most %d bytes, these hold %d", maxMessageBytes, total).
-			Field("parts", fmt.Sprintf("hold more than %d bytes together", maxMessageBytes)).
+			Field(field+"parts", fmt.Sprintf("hold more than %d bytes together", maxMessageBytes)).
 			With("limit", strconv.Itoa(maxMessageBytes))
 	}
 	for i, p := range parts {
-		if data := p.GetData(); data != nil {
-			if _, err := strictjson.CanonicalField(partField(i)+".data.json", data.GetJson()); err != nil {
-				return err
-			}
+		if err := checkJSON(partField(field, i), p); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func partField(i int) string { return "parts[" + strconv.Itoa(i) + "]" }
+// checkJSON refuses JSON that is not strict, wherever a part holds any.
+func checkJSON(field string, p *conversationv1.Part) error {
+	var err error
+	switch part := p.GetPart().(type) {
+	case *conversationv1.Part_Data:
+		_, err = strictjson.CanonicalField(field+".data.json", part.Data.GetJson())
+	case *conversationv1.Part_Call:
+		if part.Call.InputJson != nil {
+			_, err = strictjson.CanonicalField(field+".call.input_json", part.Call.GetInputJson())
+		}
+	case *conversationv1.Part_Result:
+		if part.Result.OutputJson != nil {
+			_, err = strictjson.CanonicalField(field+".result.output_json", part.Result.GetOutputJson())
+		}
+	}
+	return err
+}
+
+// partsBytes is how much parts hold of what a caller wrote.
+func partsBytes(parts []*conversationv1.Part) int {
+	total := 0
+	for _, p := range parts {
+		switch part := p.GetPart().(type) {
+		case *conversationv1.Part_Text:
+			total += len(part.Text)
+		case *conversationv1.Part_Data:
+			total += len(part.Data.GetMediaType()) + len(part.Data.GetJson())
+		case *conversationv1.Part_Blob:
+			total += len(part.Blob.GetMediaType()) + len(part.Blob.GetUri())
+		case *conversationv1.Part_Call:
+			total += len(part.Call.GetOperation()) + len(part.Call.GetInputJson()) + len(part.Call.GetCallId())
+		case *conversationv1.Part_Result:
+			r := part.Result
+			total += len(r.GetOutputJson()) + len(r.GetReason()) + len(r.GetMessage()) + len(r.GetCallId())
+		}
+	}
+	return total
+}
+
+func partField(field string, i int) string { return field + "parts[" + strconv.Itoa(i) + "]" }
+
+// fingerprint is the SHA-256 over a message's author and content.
+type fingerprint [sha256.Size]byte
 
 // fingerprintFormat names the encoding below. Fingerprints are kept as long as
 // the journal, so what is summed must never depend on a library's encoding, and
 // a change here takes a new name and must still know the old ones.
-const fingerprintFormat = "weir.message.1"
+const fingerprintFormat = "weir.message.2"
 
 // sum is the fingerprint. Every text goes in behind its length and every choice
 // behind its number, so no two contents are summed as the same bytes.
@@ -168,37 +236,63 @@ func (m message) sum() fingerprint {
 	s.text(m.Author)
 	s.number(len(m.Parts))
 	for _, p := range m.Parts {
-		switch part := p.GetPart().(type) {
-		case *conversationv1.Part_Text:
-			s.number(1)
-			s.text(part.Text)
-		case *conversationv1.Part_Data:
-			s.number(2)
-			s.text(part.Data.GetMediaType())
-			s.text(part.Data.GetJson())
-		case *conversationv1.Part_Call:
-			s.number(3)
-			s.text(part.Call.GetInvocationId())
-			s.text(part.Call.GetOperation())
-			s.optional(part.Call.InputJson)
-		case *conversationv1.Part_Result:
-			s.number(4)
-			s.text(part.Result.GetInvocationId())
-			s.text(part.Result.GetState())
-			s.optional(part.Result.OutputJson)
-			s.text(part.Result.GetReason())
-			s.text(part.Result.GetMessage())
-		}
+		s.part(p)
 	}
 	s.number(len(m.To))
 	for _, subject := range m.To {
 		s.text(subject)
 	}
 	s.text(m.ReplyTo)
+	s.flag(m.Pinned)
+	s.number(int(m.Summarizes.GetFirst()))
+	s.number(int(m.Summarizes.GetLast()))
 	return fingerprint(s.Sum(nil))
 }
 
 type summer struct{ hash.Hash }
+
+func (s summer) part(p *conversationv1.Part) {
+	switch part := p.GetPart().(type) {
+	case *conversationv1.Part_Text:
+		s.number(1)
+		s.text(part.Text)
+	case *conversationv1.Part_Data:
+		s.number(2)
+		s.text(part.Data.GetMediaType())
+		s.text(part.Data.GetJson())
+	case *conversationv1.Part_Call:
+		s.number(3)
+		s.text(part.Call.GetInvocationId())
+		s.text(part.Call.GetOperation())
+		s.optional(part.Call.InputJson)
+		s.text(part.Call.GetCallId())
+	case *conversationv1.Part_Result:
+		s.number(4)
+		s.text(part.Result.GetInvocationId())
+		s.text(part.Result.GetState())
+		s.optional(part.Result.OutputJson)
+		s.text(part.Result.GetReason())
+		s.text(part.Result.GetMessage())
+		s.text(part.Result.GetCallId())
+	case *conversationv1.Part_Approval:
+		s.number(5)
+		s.text(part.Approval.GetApprovalId())
+		s.text(part.Approval.GetState())
+	case *conversationv1.Part_Blob:
+		s.number(6)
+		s.text(part.Blob.GetUri())
+		s.text(part.Blob.GetMediaType())
+		s.number(int(part.Blob.GetSize()))
+		s.text(part.Blob.GetSha256())
+	case *conversationv1.Part_Turn:
+		s.number(7)
+		s.text(part.Turn.GetGroup())
+		s.text(part.Turn.GetMember())
+		s.number(int(part.Turn.GetOutcome()))
+		s.text(part.Turn.GetMessageId())
+		s.text(part.Turn.GetNote())
+	}
+}
 
 func (s summer) number(n int) {
 	_, _ = s.Write(binary.AppendUvarint(nil, uint64(n)))
@@ -209,11 +303,17 @@ func (s summer) text(t string) {
 	_, _ = s.Write([]byte(t))
 }
 
-func (s summer) optional(t *string) {
-	if t == nil {
-		s.number(0)
+func (s summer) flag(set bool) {
+	if set {
+		s.number(1)
 		return
 	}
-	s.number(1)
-	s.text(*t)
+	s.number(0)
+}
+
+func (s summer) optional(t *string) {
+	s.flag(t != nil)
+	if t != nil {
+		s.text(*t)
+	}
 }

@@ -1,7 +1,6 @@
 package conversation
 
 import (
-	"slices"
 	"strconv"
 
 	"github.com/benbjohnson/immutable"
@@ -11,28 +10,36 @@ import (
 
 const (
 	defaultPageSize = 100
-	// maxPageBytes is where a page ends before it is full. It is measured on the
-	// events, which are about as large as the messages made of them.
+	// maxPageBytes is where a page ends before it is full.
 	maxPageBytes = 2 << 20
 	// runLength is how many positions share one run. A run is rewritten by each
 	// message that joins it, and a page reads whole runs.
-	runLength = 128
+	runLength = 64
 )
 
-// place is where the journal holds a message, and how large its event is: with
-// both, a page is cut exactly before anything is read.
+// place is where the journal holds a message and how large it is: with both, a
+// page is cut exactly before anything is read. The zero place is none.
 type place struct {
+	// Sequence is the event that holds it, which may hold others too.
 	Sequence uint64
 	Bytes    uint32
+	ID       idHash
 }
+
+func (p place) exists() bool { return p.Sequence != 0 }
 
 func runOf(position int64) int64 { return (position - 1) / runLength }
 
-// withPlace adds the place of the next position.
+// withPlace sets the place of a position. Positions come in order but where the
+// event of one was erased: its place comes with the event that erased it.
 func withPlace(runs *immutable.Map[int64, []place], position int64, p place) *immutable.Map[int64, []place] {
-	run, _ := runs.Get(runOf(position))
-	// Older states share the run, so it is copied, not extended.
-	return runs.Set(runOf(position), slices.Concat(run, []place{p}))
+	old, _ := runs.Get(runOf(position))
+	at := int((position - 1) % runLength)
+	// Older states share the run, so it is copied.
+	run := make([]place, max(len(old), at+1))
+	copy(run, old)
+	run[at] = p
+	return runs.Set(runOf(position), run)
 }
 
 func (c conversation) place(position int64) (place, bool) {
@@ -41,7 +48,7 @@ func (c conversation) place(position int64) (place, bool) {
 	}
 	run, _ := c.runs.Get(runOf(position))
 	i := (position - 1) % runLength
-	if i >= int64(len(run)) {
+	if i >= int64(len(run)) || !run[i].exists() {
 		return place{}, false
 	}
 	return run[i], true
@@ -60,7 +67,10 @@ type listing struct {
 // smaller.
 type span struct{ first, last int64 }
 
-func (s span) len() int { return int(s.last - s.first + 1) }
+func (s span) len() int { return int(max(0, s.last-s.first+1)) }
+
+// within is the part of the span that is in another one.
+func (s span) within(o span) span { return span{max(s.first, o.first), min(s.last, o.last)} }
 
 // span gives the positions that a listing could show. A start that does not
 // exist is refused: moving it would skip or repeat something unseen.
@@ -76,8 +86,7 @@ func (c conversation) span(l listing) (span, error) {
 	case from == 0:
 		from = 1
 	case from > c.Head:
-		return span{}, fault.New(fault.CursorUnavailable, "the last position is %d, there is no %d", c.Head, from).
-			Field("from", "is past the last position").With("head", strconv.FormatInt(c.Head, 10))
+		return span{}, pastHead("from", from, c.Head)
 	}
 	if l.newestFirst {
 		return span{max(1, from-size+1), from}, nil
@@ -85,28 +94,10 @@ func (c conversation) span(l listing) (span, error) {
 	return span{from, min(from+size-1, c.Head)}, nil
 }
 
-// fit shortens a span to what a page takes in bytes, but never to nothing: one
-// message fits any page. It gives false where the state lacks a place.
-func (c conversation) fit(s span, newestFirst bool) (span, bool) {
-	total := 0
-	for i := range int64(s.len()) {
-		position := s.first + i
-		if newestFirst {
-			position = s.last - i
-		}
-		p, ok := c.place(position)
-		if !ok {
-			return span{}, false
-		}
-		if total += int(p.Bytes); total <= maxPageBytes || i == 0 {
-			continue
-		}
-		if newestFirst {
-			return span{position + 1, s.last}, true
-		}
-		return span{s.first, position - 1}, true
-	}
-	return s, true
+// pastHead refuses a cursor that is not there.
+func pastHead(field string, position, head int64) error {
+	return fault.New(fault.CursorUnavailable, "the last position is %d, there is no %d", head, position).
+		Field(field, "is past the last position").With("head", strconv.FormatInt(head, 10))
 }
 
 // next is where to go on after a span, 0 when there is nothing more.
@@ -120,12 +111,14 @@ func (c conversation) next(s span, newestFirst bool) int64 {
 	return 0
 }
 
-// before is the version of the conversation right before a position: reading on
-// from there gives it. False where the state lacks the place.
-func (c conversation) before(position int64) (uint64, bool) {
-	if position == 1 {
-		return c.First, true
+// fit is how many of some sizes, in order, a page takes: at least one, since one
+// message fits any page.
+func fit(sizes []uint32) int {
+	total := 0
+	for i, bytes := range sizes {
+		if total += int(bytes); total > maxPageBytes && i > 0 {
+			return i
+		}
 	}
-	p, ok := c.place(position - 1)
-	return p.Sequence, ok
+	return len(sizes)
 }

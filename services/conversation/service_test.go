@@ -25,7 +25,7 @@ import (
 
 func TestEveryMethodHasARowInTheScopeTable(t *testing.T) {
 	server := grpc.NewServer()
-	register(server, nil)
+	(&service{history: &history{}, groups: &groups{}}).register(server)
 	if missing := identity.Methods.Missing(server); len(missing) > 0 {
 		t.Fatalf("no row for %v", missing)
 	}
@@ -482,10 +482,10 @@ func TestWhatARequestMayNotSay(t *testing.T) {
 		"no parts": {func(r *conversationv1.AppendMessageRequest) { r.Parts = nil }, fault.FieldInvalid},
 		"65 parts": {func(r *conversationv1.AppendMessageRequest) { r.Parts = slices.Repeat(text("x"), 65) }, fault.FieldInvalid},
 		"a call": {func(r *conversationv1.AppendMessageRequest) {
-			r.Parts = call("c", ann, &conversationv1.Call{InvocationId: "i"}).Parts
+			r.Parts = callNote(ann, &conversationv1.Call{InvocationId: "i", Operation: "a/b"}).Parts
 		}, fault.FieldInvalid},
 		"a result": {func(r *conversationv1.AppendMessageRequest) {
-			r.Parts = result("c", &conversationv1.Result{InvocationId: "i"}).Parts
+			r.Parts = resultNote(&conversationv1.Result{InvocationId: "i", State: succeeded}).Parts
 		}, fault.FieldInvalid},
 		"JSON with a key twice":    {func(r *conversationv1.AppendMessageRequest) { r.Parts = data(`{"a":1,"a":1}`) }, fault.JSONInvalid},
 		"an id of weir's own":      {func(r *conversationv1.AppendMessageRequest) { r.MessageId = callID("i") }, fault.IDMalformed},

@@ -1,7 +1,6 @@
 package inbox
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -40,36 +39,48 @@ type deliveries struct {
 
 func (d *deliveries) run(ctx context.Context) error { return d.consumer.Run(ctx, d.handle) }
 
-var messageAppended = string((&conversationv1.MessageAppended{}).ProtoReflect().Descriptor().FullName())
+var messagesAppended = string((&conversationv1.MessagesAppended{}).ProtoReflect().Descriptor().FullName())
 
 // handle enqueues what one event asks for. It fails unless everything is in,
 // and the event comes again: a full inbox makes its message wait in the
 // conversation's stream. One full inbox doesn't keep the message from others.
 func (d *deliveries) handle(ctx context.Context, e journal.Event) error {
-	if e.Type != messageAppended {
+	if e.Type != messagesAppended {
 		return nil
 	}
 	heard, err := aggregate.Decode[*conversationv1.Event](e)
 	if err != nil {
 		return err
 	}
-	said := heard.Event.GetMessageAppended()
+	appended := heard.Event.GetMessagesAppended()
+	var failed []error
+	for i, said := range appended.GetMessages() {
+		position := appended.GetFirstPosition() + int64(i)
+		failed = append(failed, d.deliver(ctx, e.Key.Tenant, appended.GetConversationId(), position, said))
+	}
+	return errors.Join(failed...)
+}
+
+// deliver enqueues one message for each agent that it addresses.
+func (d *deliveries) deliver(ctx context.Context, tenant, conversation string, position int64, said *conversationv1.AppendedMessage) error {
 	addressed := addressedAgents(said)
 	if len(addressed) == 0 {
 		return nil
 	}
-	body, err := deliveredBody(said)
+	body, err := json.Marshal(delivered{
+		ConversationID: conversation, MessageID: said.GetMessageId(), Position: position, Author: said.GetAuthor(),
+	})
 	if err != nil {
 		return fault.New(fault.Bug, "a message cannot be written as JSON").Wrap(err)
 	}
 	var failed []error
 	for _, goal := range addressed {
-		_, _, err := do(ctx, d.inboxes, inboxKey(e.Key.Tenant, goal), decideEnqueue, enqueue{
+		_, _, err := do(ctx, d.inboxes, inboxKey(tenant, goal), decideEnqueue, enqueue{
 			Goal:        goal,
-			ID:          deliveredID(said.GetConversationId(), said.GetMessageId()),
+			ID:          deliveredID(conversation, said.GetMessageId()),
 			Sender:      said.GetAuthor(),
-			Body:        body,
-			Correlation: said.GetConversationId(),
+			Body:        string(body),
+			Correlation: conversation,
 			Limit:       d.limit,
 		})
 		// Only deliveries have such ids, so other content is this very message
@@ -83,9 +94,9 @@ func (d *deliveries) handle(ctx context.Context, e journal.Event) error {
 
 // addressedAgents are the goals that a message goes to. What an agent says to
 // itself it knows already.
-func addressedAgents(said *conversationv1.MessageAppended) []string {
+func addressedAgents(said *conversationv1.AppendedMessage) []string {
 	var goals []string
-	for _, to := range said.GetTo() {
+	for _, to := range said.GetAddressed() {
 		kind, name, err := identity.ParseSubject(to)
 		if err == nil && kind == identity.Agent && to != said.GetAuthor() && !slices.Contains(goals, name) {
 			goals = append(goals, name)
@@ -101,60 +112,12 @@ func deliveredID(conversation, message string) string {
 	return deliveredPrefix + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// delivered is the body of a message from a conversation.
+// delivered is the body of a message from a conversation: where it is, and none of
+// what it says. So what is erased from a conversation is in no inbox either, and who
+// reads it there still may.
 type delivered struct {
 	ConversationID string `json:"conversation_id"`
 	MessageID      string `json:"message_id"`
 	Position       int64  `json:"position"`
 	Author         string `json:"author"`
-	// Text is the text parts, one below the other.
-	Text string `json:"text"`
-	// LeftOut says what the conversation has of this message beyond the text.
-	LeftOut *leftOut `json:"left_out,omitempty"`
-}
-
-type leftOut struct {
-	// TextBytes is the size of a text that was too large for an inbox.
-	TextBytes int `json:"text_bytes,omitempty"`
-	// Parts is how many parts are no text.
-	Parts int `json:"parts,omitempty"`
-}
-
-func deliveredBody(said *conversationv1.MessageAppended) (string, error) {
-	d := delivered{
-		ConversationID: said.GetConversationId(),
-		MessageID:      said.GetMessageId(),
-		Position:       said.GetPosition(),
-		Author:         said.GetAuthor(),
-	}
-	var texts []string
-	for _, part := range said.GetParts() {
-		if text, ok := part.GetPart().(*conversationv1.Part_Text); ok {
-			texts = append(texts, text.Text)
-		}
-	}
-	d.Text = strings.Join(texts, "\n")
-	if others := len(said.GetParts()) - len(texts); others > 0 {
-		d.LeftOut = &leftOut{Parts: others}
-	}
-	body, err := compact(d)
-	if err != nil || len(body) <= maxBody {
-		return body, err
-	}
-	if d.LeftOut == nil {
-		d.LeftOut = &leftOut{}
-	}
-	d.LeftOut.TextBytes, d.Text = len(d.Text), ""
-	return compact(d)
-}
-
-// compact writes JSON as it is read by programs: < and & stay themselves.
-func compact(v any) (string, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
-		return "", err
-	}
-	return strings.TrimSuffix(b.String(), "\n"), nil
 }

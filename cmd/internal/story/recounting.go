@@ -20,7 +20,7 @@ import (
 var happened = map[string]string{
 	"WEIR_GATE":         "1 ApprovalDecided, 1 ApprovalRedeemed, 1 ApprovalRequested, 1 GrantPut",
 	"WEIR_REGISTRY":     "1 InvocationAwaitingApproval, 1 InvocationRequested, 1 InvocationStarted, 1 InvocationSucceeded",
-	"WEIR_CONVERSATION": "1 ConversationCreated, 3 MessageAppended",
+	"WEIR_CONVERSATION": "1 ConversationCreated, 3 MessagesAppended",
 	"WEIR_INBOX":        "2 DispatchBegun, 1 DispatchSent, 1 MessageEnqueued, 2 MessagesClaimed, 1 MessagesDone, 1 MessagesReleased",
 }
 

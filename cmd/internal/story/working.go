@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	conversationv1 "weir/gen/conversation/v1"
 	inboxv1 "weir/gen/inbox/v1"
 	"weir/internal/fault"
 )
@@ -43,7 +44,13 @@ func (s *story) claim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	same(&s.report, fmt.Sprint(body["text"]), words, "Bob gets what Alice said")
+	read, err := s.messages.GetMessage(ctx, &conversationv1.GetMessageRequest{
+		ConversationId: fmt.Sprint(body["conversation_id"]), MessageId: fmt.Sprint(body["message_id"]),
+	}, s.bob)
+	if err != nil {
+		return err
+	}
+	same(&s.report, read.GetMessage().GetParts()[0].GetText(), words, "it says where: there Bob reads what Alice said")
 	same(&s.report, message.GetSender(), "agent:alice", "from Alice")
 	s.check(s.token != "", "under a lease, with a claim token")
 	second, err := s.claimAs(ctx, "claim-2")

@@ -1040,7 +1040,11 @@ type MessagesRedacted struct {
 	// content, and those that were in the same events as they are.
 	Messages []*Replaced `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
 	// Erased are the sequences of the events that are gone.
-	Erased        []*ErasedEvent `protobuf:"bytes,3,rep,name=erased,proto3" json:"erased,omitempty"`
+	Erased []*ErasedEvent `protobuf:"bytes,3,rep,name=erased,proto3" json:"erased,omitempty"`
+	// Redacted is how many messages lose their content by this.
+	Redacted int64 `protobuf:"varint,4,opt,name=redacted,proto3" json:"redacted,omitempty"`
+	// Marks are what the erased events may have brought.
+	Marks         *Marks `protobuf:"bytes,5,opt,name=marks,proto3" json:"marks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1096,6 +1100,333 @@ func (x *MessagesRedacted) GetErased() []*ErasedEvent {
 	return nil
 }
 
+func (x *MessagesRedacted) GetRedacted() int64 {
+	if x != nil {
+		return x.Redacted
+	}
+	return 0
+}
+
+func (x *MessagesRedacted) GetMarks() *Marks {
+	if x != nil {
+		return x.Marks
+	}
+	return nil
+}
+
+// Marks is what holds of a conversation after an erasure, beyond its messages, so
+// that it can be told without the events that are gone.
+type Marks struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Calls []*OpenCall            `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
+	// Pinned are the positions of pinned messages.
+	Pinned    []int64        `protobuf:"varint,2,rep,packed,name=pinned,proto3" json:"pinned,omitempty"`
+	Summaries []*Summary     `protobuf:"bytes,3,rep,name=summaries,proto3" json:"summaries,omitempty"`
+	Turns     []*PendingTurn `protobuf:"bytes,4,rep,name=turns,proto3" json:"turns,omitempty"`
+	// Active is the sequence of the event by which it was last active.
+	Active     uint64                 `protobuf:"varint,5,opt,name=active,proto3" json:"active,omitempty"`
+	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
+	// Last_turns say who had the last turn of each group's rounds.
+	LastTurns     map[string]string `protobuf:"bytes,7,rep,name=last_turns,json=lastTurns,proto3" json:"last_turns,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Marks) Reset() {
+	*x = Marks{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Marks) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Marks) ProtoMessage() {}
+
+func (x *Marks) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Marks.ProtoReflect.Descriptor instead.
+func (*Marks) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Marks) GetCalls() []*OpenCall {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+func (x *Marks) GetPinned() []int64 {
+	if x != nil {
+		return x.Pinned
+	}
+	return nil
+}
+
+func (x *Marks) GetSummaries() []*Summary {
+	if x != nil {
+		return x.Summaries
+	}
+	return nil
+}
+
+func (x *Marks) GetTurns() []*PendingTurn {
+	if x != nil {
+		return x.Turns
+	}
+	return nil
+}
+
+func (x *Marks) GetActive() uint64 {
+	if x != nil {
+		return x.Active
+	}
+	return 0
+}
+
+func (x *Marks) GetUpdateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdateTime
+	}
+	return nil
+}
+
+func (x *Marks) GetLastTurns() map[string]string {
+	if x != nil {
+		return x.LastTurns
+	}
+	return nil
+}
+
+// OpenCall is a call without a result.
+type OpenCall struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	InvocationId  string                 `protobuf:"bytes,1,opt,name=invocation_id,json=invocationId,proto3" json:"invocation_id,omitempty"`
+	CallId        string                 `protobuf:"bytes,2,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	MessageId     string                 `protobuf:"bytes,3,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	Position      int64                  `protobuf:"varint,4,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenCall) Reset() {
+	*x = OpenCall{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenCall) ProtoMessage() {}
+
+func (x *OpenCall) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenCall.ProtoReflect.Descriptor instead.
+func (*OpenCall) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *OpenCall) GetInvocationId() string {
+	if x != nil {
+		return x.InvocationId
+	}
+	return ""
+}
+
+func (x *OpenCall) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *OpenCall) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *OpenCall) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+// Summary is a message that stands for a range.
+type Summary struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Position      int64                  `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
+	Range         *Range                 `protobuf:"bytes,2,opt,name=range,proto3" json:"range,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Summary) Reset() {
+	*x = Summary{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Summary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Summary) ProtoMessage() {}
+
+func (x *Summary) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Summary.ProtoReflect.Descriptor instead.
+func (*Summary) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Summary) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *Summary) GetRange() *Range {
+	if x != nil {
+		return x.Range
+	}
+	return nil
+}
+
+// PendingTurn is members of a group that are to answer a message.
+type PendingTurn struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	GroupId   string                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	MessageId string                 `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	Position  int64                  `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`
+	Author    string                 `protobuf:"bytes,4,opt,name=author,proto3" json:"author,omitempty"`
+	Waiting   []string               `protobuf:"bytes,5,rep,name=waiting,proto3" json:"waiting,omitempty"`
+	// Had are all whose turn it was.
+	Had           []string               `protobuf:"bytes,6,rep,name=had,proto3" json:"had,omitempty"`
+	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PendingTurn) Reset() {
+	*x = PendingTurn{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingTurn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingTurn) ProtoMessage() {}
+
+func (x *PendingTurn) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingTurn.ProtoReflect.Descriptor instead.
+func (*PendingTurn) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *PendingTurn) GetGroupId() string {
+	if x != nil {
+		return x.GroupId
+	}
+	return ""
+}
+
+func (x *PendingTurn) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *PendingTurn) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *PendingTurn) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
+func (x *PendingTurn) GetWaiting() []string {
+	if x != nil {
+		return x.Waiting
+	}
+	return nil
+}
+
+func (x *PendingTurn) GetHad() []string {
+	if x != nil {
+		return x.Had
+	}
+	return nil
+}
+
+func (x *PendingTurn) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
 // Replaced is a message that is kept by another event now.
 type Replaced struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1107,7 +1438,7 @@ type Replaced struct {
 
 func (x *Replaced) Reset() {
 	*x = Replaced{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[12]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1119,7 +1450,7 @@ func (x *Replaced) String() string {
 func (*Replaced) ProtoMessage() {}
 
 func (x *Replaced) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[12]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1132,7 +1463,7 @@ func (x *Replaced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replaced.ProtoReflect.Descriptor instead.
 func (*Replaced) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{12}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Replaced) GetPosition() int64 {
@@ -1161,7 +1492,7 @@ type ErasedEvent struct {
 
 func (x *ErasedEvent) Reset() {
 	*x = ErasedEvent{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[13]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1173,7 +1504,7 @@ func (x *ErasedEvent) String() string {
 func (*ErasedEvent) ProtoMessage() {}
 
 func (x *ErasedEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[13]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1186,7 +1517,7 @@ func (x *ErasedEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErasedEvent.ProtoReflect.Descriptor instead.
 func (*ErasedEvent) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{13}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ErasedEvent) GetSequence() uint64 {
@@ -1217,7 +1548,7 @@ type ConversationDeleted struct {
 
 func (x *ConversationDeleted) Reset() {
 	*x = ConversationDeleted{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[14]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1229,7 +1560,7 @@ func (x *ConversationDeleted) String() string {
 func (*ConversationDeleted) ProtoMessage() {}
 
 func (x *ConversationDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[14]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1242,7 +1573,7 @@ func (x *ConversationDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationDeleted.ProtoReflect.Descriptor instead.
 func (*ConversationDeleted) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{14}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ConversationDeleted) GetConversationId() string {
@@ -1277,7 +1608,7 @@ type ErasureFinished struct {
 
 func (x *ErasureFinished) Reset() {
 	*x = ErasureFinished{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[15]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1620,7 @@ func (x *ErasureFinished) String() string {
 func (*ErasureFinished) ProtoMessage() {}
 
 func (x *ErasureFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[15]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1633,7 @@ func (x *ErasureFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErasureFinished.ProtoReflect.Descriptor instead.
 func (*ErasureFinished) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{15}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ErasureFinished) GetConversationId() string {
@@ -1335,7 +1666,7 @@ type GroupMembersChanged struct {
 
 func (x *GroupMembersChanged) Reset() {
 	*x = GroupMembersChanged{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[16]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1347,7 +1678,7 @@ func (x *GroupMembersChanged) String() string {
 func (*GroupMembersChanged) ProtoMessage() {}
 
 func (x *GroupMembersChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[16]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1360,7 +1691,7 @@ func (x *GroupMembersChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupMembersChanged.ProtoReflect.Descriptor instead.
 func (*GroupMembersChanged) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{16}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GroupMembersChanged) GetConversationId() string {
@@ -1401,7 +1732,7 @@ type GroupPut struct {
 
 func (x *GroupPut) Reset() {
 	*x = GroupPut{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[17]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1744,7 @@ func (x *GroupPut) String() string {
 func (*GroupPut) ProtoMessage() {}
 
 func (x *GroupPut) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[17]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1757,7 @@ func (x *GroupPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupPut.ProtoReflect.Descriptor instead.
 func (*GroupPut) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{17}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GroupPut) GetGroup() *Group {
@@ -1446,7 +1777,7 @@ type GroupDeleted struct {
 
 func (x *GroupDeleted) Reset() {
 	*x = GroupDeleted{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[18]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1458,7 +1789,7 @@ func (x *GroupDeleted) String() string {
 func (*GroupDeleted) ProtoMessage() {}
 
 func (x *GroupDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[18]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1471,7 +1802,7 @@ func (x *GroupDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupDeleted.ProtoReflect.Descriptor instead.
 func (*GroupDeleted) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{18}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GroupDeleted) GetGroupId() string {
@@ -1491,7 +1822,7 @@ type RetentionPut struct {
 
 func (x *RetentionPut) Reset() {
 	*x = RetentionPut{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[19]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1834,7 @@ func (x *RetentionPut) String() string {
 func (*RetentionPut) ProtoMessage() {}
 
 func (x *RetentionPut) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[19]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1847,7 @@ func (x *RetentionPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetentionPut.ProtoReflect.Descriptor instead.
 func (*RetentionPut) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{19}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RetentionPut) GetRules() []*RetentionRule {
@@ -1537,7 +1868,7 @@ type ParticipantErasureRequested struct {
 
 func (x *ParticipantErasureRequested) Reset() {
 	*x = ParticipantErasureRequested{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[20]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1880,7 @@ func (x *ParticipantErasureRequested) String() string {
 func (*ParticipantErasureRequested) ProtoMessage() {}
 
 func (x *ParticipantErasureRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[20]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1893,7 @@ func (x *ParticipantErasureRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParticipantErasureRequested.ProtoReflect.Descriptor instead.
 func (*ParticipantErasureRequested) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{20}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ParticipantErasureRequested) GetRequestId() string {
@@ -1592,7 +1923,7 @@ type ParticipantErasureAdvanced struct {
 
 func (x *ParticipantErasureAdvanced) Reset() {
 	*x = ParticipantErasureAdvanced{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[21]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1935,7 @@ func (x *ParticipantErasureAdvanced) String() string {
 func (*ParticipantErasureAdvanced) ProtoMessage() {}
 
 func (x *ParticipantErasureAdvanced) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[21]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1948,7 @@ func (x *ParticipantErasureAdvanced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParticipantErasureAdvanced.ProtoReflect.Descriptor instead.
 func (*ParticipantErasureAdvanced) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{21}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ParticipantErasureAdvanced) GetRequestId() string {
@@ -1652,7 +1983,7 @@ type ParticipantErasureFinished struct {
 
 func (x *ParticipantErasureFinished) Reset() {
 	*x = ParticipantErasureFinished{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[22]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1664,7 +1995,7 @@ func (x *ParticipantErasureFinished) String() string {
 func (*ParticipantErasureFinished) ProtoMessage() {}
 
 func (x *ParticipantErasureFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[22]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1677,7 +2008,7 @@ func (x *ParticipantErasureFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParticipantErasureFinished.ProtoReflect.Descriptor instead.
 func (*ParticipantErasureFinished) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{22}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ParticipantErasureFinished) GetRequestId() string {
@@ -1773,11 +2104,45 @@ const file_weir_conversation_v1_events_proto_rawDesc = "" +
 	"\x14ConversationArchived\x12'\n" +
 	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12%\n" +
 	"\x0efirst_position\x18\x02 \x01(\x03R\rfirstPosition\x12?\n" +
-	"\aresults\x18\x03 \x03(\v2%.weir.conversation.v1.AppendedMessageR\aresults\"\xb2\x01\n" +
+	"\aresults\x18\x03 \x03(\v2%.weir.conversation.v1.AppendedMessageR\aresults\"\x81\x02\n" +
 	"\x10MessagesRedacted\x12'\n" +
 	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12:\n" +
 	"\bmessages\x18\x02 \x03(\v2\x1e.weir.conversation.v1.ReplacedR\bmessages\x129\n" +
-	"\x06erased\x18\x03 \x03(\v2!.weir.conversation.v1.ErasedEventR\x06erased\"g\n" +
+	"\x06erased\x18\x03 \x03(\v2!.weir.conversation.v1.ErasedEventR\x06erased\x12\x1a\n" +
+	"\bredacted\x18\x04 \x01(\x03R\bredacted\x121\n" +
+	"\x05marks\x18\x05 \x01(\v2\x1b.weir.conversation.v1.MarksR\x05marks\"\xa9\x03\n" +
+	"\x05Marks\x124\n" +
+	"\x05calls\x18\x01 \x03(\v2\x1e.weir.conversation.v1.OpenCallR\x05calls\x12\x16\n" +
+	"\x06pinned\x18\x02 \x03(\x03R\x06pinned\x12;\n" +
+	"\tsummaries\x18\x03 \x03(\v2\x1d.weir.conversation.v1.SummaryR\tsummaries\x127\n" +
+	"\x05turns\x18\x04 \x03(\v2!.weir.conversation.v1.PendingTurnR\x05turns\x12\x16\n" +
+	"\x06active\x18\x05 \x01(\x04R\x06active\x12;\n" +
+	"\vupdate_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"updateTime\x12I\n" +
+	"\n" +
+	"last_turns\x18\a \x03(\v2*.weir.conversation.v1.Marks.LastTurnsEntryR\tlastTurns\x1a<\n" +
+	"\x0eLastTurnsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x83\x01\n" +
+	"\bOpenCall\x12#\n" +
+	"\rinvocation_id\x18\x01 \x01(\tR\finvocationId\x12\x17\n" +
+	"\acall_id\x18\x02 \x01(\tR\x06callId\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x03 \x01(\tR\tmessageId\x12\x1a\n" +
+	"\bposition\x18\x04 \x01(\x03R\bposition\"X\n" +
+	"\aSummary\x12\x1a\n" +
+	"\bposition\x18\x01 \x01(\x03R\bposition\x121\n" +
+	"\x05range\x18\x02 \x01(\v2\x1b.weir.conversation.v1.RangeR\x05range\"\xe4\x01\n" +
+	"\vPendingTurn\x12\x19\n" +
+	"\bgroup_id\x18\x01 \x01(\tR\agroupId\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x02 \x01(\tR\tmessageId\x12\x1a\n" +
+	"\bposition\x18\x03 \x01(\x03R\bposition\x12\x16\n" +
+	"\x06author\x18\x04 \x01(\tR\x06author\x12\x18\n" +
+	"\awaiting\x18\x05 \x03(\tR\awaiting\x12\x10\n" +
+	"\x03had\x18\x06 \x03(\tR\x03had\x12;\n" +
+	"\vexpire_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\"g\n" +
 	"\bReplaced\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\x03R\bposition\x12?\n" +
 	"\amessage\x18\x02 \x01(\v2%.weir.conversation.v1.AppendedMessageR\amessage\"E\n" +
@@ -1829,7 +2194,7 @@ func file_weir_conversation_v1_events_proto_rawDescGZIP() []byte {
 	return file_weir_conversation_v1_events_proto_rawDescData
 }
 
-var file_weir_conversation_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_weir_conversation_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_weir_conversation_v1_events_proto_goTypes = []any{
 	(*Event)(nil),                       // 0: weir.conversation.v1.Event
 	(*ConversationCreated)(nil),         // 1: weir.conversation.v1.ConversationCreated
@@ -1843,26 +2208,31 @@ var file_weir_conversation_v1_events_proto_goTypes = []any{
 	(*ConversationReopened)(nil),        // 9: weir.conversation.v1.ConversationReopened
 	(*ConversationArchived)(nil),        // 10: weir.conversation.v1.ConversationArchived
 	(*MessagesRedacted)(nil),            // 11: weir.conversation.v1.MessagesRedacted
-	(*Replaced)(nil),                    // 12: weir.conversation.v1.Replaced
-	(*ErasedEvent)(nil),                 // 13: weir.conversation.v1.ErasedEvent
-	(*ConversationDeleted)(nil),         // 14: weir.conversation.v1.ConversationDeleted
-	(*ErasureFinished)(nil),             // 15: weir.conversation.v1.ErasureFinished
-	(*GroupMembersChanged)(nil),         // 16: weir.conversation.v1.GroupMembersChanged
-	(*GroupPut)(nil),                    // 17: weir.conversation.v1.GroupPut
-	(*GroupDeleted)(nil),                // 18: weir.conversation.v1.GroupDeleted
-	(*RetentionPut)(nil),                // 19: weir.conversation.v1.RetentionPut
-	(*ParticipantErasureRequested)(nil), // 20: weir.conversation.v1.ParticipantErasureRequested
-	(*ParticipantErasureAdvanced)(nil),  // 21: weir.conversation.v1.ParticipantErasureAdvanced
-	(*ParticipantErasureFinished)(nil),  // 22: weir.conversation.v1.ParticipantErasureFinished
-	(*Parent)(nil),                      // 23: weir.conversation.v1.Parent
-	(*Group)(nil),                       // 24: weir.conversation.v1.Group
-	(*timestamppb.Timestamp)(nil),       // 25: google.protobuf.Timestamp
-	(ConversationState)(0),              // 26: weir.conversation.v1.ConversationState
-	(*Part)(nil),                        // 27: weir.conversation.v1.Part
-	(*Range)(nil),                       // 28: weir.conversation.v1.Range
-	(Erasure)(0),                        // 29: weir.conversation.v1.Erasure
-	(*ErasureCounts)(nil),               // 30: weir.conversation.v1.ErasureCounts
-	(*RetentionRule)(nil),               // 31: weir.conversation.v1.RetentionRule
+	(*Marks)(nil),                       // 12: weir.conversation.v1.Marks
+	(*OpenCall)(nil),                    // 13: weir.conversation.v1.OpenCall
+	(*Summary)(nil),                     // 14: weir.conversation.v1.Summary
+	(*PendingTurn)(nil),                 // 15: weir.conversation.v1.PendingTurn
+	(*Replaced)(nil),                    // 16: weir.conversation.v1.Replaced
+	(*ErasedEvent)(nil),                 // 17: weir.conversation.v1.ErasedEvent
+	(*ConversationDeleted)(nil),         // 18: weir.conversation.v1.ConversationDeleted
+	(*ErasureFinished)(nil),             // 19: weir.conversation.v1.ErasureFinished
+	(*GroupMembersChanged)(nil),         // 20: weir.conversation.v1.GroupMembersChanged
+	(*GroupPut)(nil),                    // 21: weir.conversation.v1.GroupPut
+	(*GroupDeleted)(nil),                // 22: weir.conversation.v1.GroupDeleted
+	(*RetentionPut)(nil),                // 23: weir.conversation.v1.RetentionPut
+	(*ParticipantErasureRequested)(nil), // 24: weir.conversation.v1.ParticipantErasureRequested
+	(*ParticipantErasureAdvanced)(nil),  // 25: weir.conversation.v1.ParticipantErasureAdvanced
+	(*ParticipantErasureFinished)(nil),  // 26: weir.conversation.v1.ParticipantErasureFinished
+	nil,                                 // 27: weir.conversation.v1.Marks.LastTurnsEntry
+	(*Parent)(nil),                      // 28: weir.conversation.v1.Parent
+	(*Group)(nil),                       // 29: weir.conversation.v1.Group
+	(*timestamppb.Timestamp)(nil),       // 30: google.protobuf.Timestamp
+	(ConversationState)(0),              // 31: weir.conversation.v1.ConversationState
+	(*Part)(nil),                        // 32: weir.conversation.v1.Part
+	(*Range)(nil),                       // 33: weir.conversation.v1.Range
+	(Erasure)(0),                        // 34: weir.conversation.v1.Erasure
+	(*ErasureCounts)(nil),               // 35: weir.conversation.v1.ErasureCounts
+	(*RetentionRule)(nil),               // 36: weir.conversation.v1.RetentionRule
 }
 var file_weir_conversation_v1_events_proto_depIdxs = []int32{
 	1,  // 0: weir.conversation.v1.Event.conversation_created:type_name -> weir.conversation.v1.ConversationCreated
@@ -1872,45 +2242,53 @@ var file_weir_conversation_v1_events_proto_depIdxs = []int32{
 	9,  // 4: weir.conversation.v1.Event.conversation_reopened:type_name -> weir.conversation.v1.ConversationReopened
 	10, // 5: weir.conversation.v1.Event.conversation_archived:type_name -> weir.conversation.v1.ConversationArchived
 	11, // 6: weir.conversation.v1.Event.messages_redacted:type_name -> weir.conversation.v1.MessagesRedacted
-	14, // 7: weir.conversation.v1.Event.conversation_deleted:type_name -> weir.conversation.v1.ConversationDeleted
-	15, // 8: weir.conversation.v1.Event.erasure_finished:type_name -> weir.conversation.v1.ErasureFinished
-	16, // 9: weir.conversation.v1.Event.group_members_changed:type_name -> weir.conversation.v1.GroupMembersChanged
-	17, // 10: weir.conversation.v1.Event.group_put:type_name -> weir.conversation.v1.GroupPut
-	18, // 11: weir.conversation.v1.Event.group_deleted:type_name -> weir.conversation.v1.GroupDeleted
-	19, // 12: weir.conversation.v1.Event.retention_put:type_name -> weir.conversation.v1.RetentionPut
-	20, // 13: weir.conversation.v1.Event.participant_erasure_requested:type_name -> weir.conversation.v1.ParticipantErasureRequested
-	21, // 14: weir.conversation.v1.Event.participant_erasure_advanced:type_name -> weir.conversation.v1.ParticipantErasureAdvanced
-	22, // 15: weir.conversation.v1.Event.participant_erasure_finished:type_name -> weir.conversation.v1.ParticipantErasureFinished
-	23, // 16: weir.conversation.v1.ConversationCreated.ancestors:type_name -> weir.conversation.v1.Parent
-	24, // 17: weir.conversation.v1.ConversationCreated.groups:type_name -> weir.conversation.v1.Group
+	18, // 7: weir.conversation.v1.Event.conversation_deleted:type_name -> weir.conversation.v1.ConversationDeleted
+	19, // 8: weir.conversation.v1.Event.erasure_finished:type_name -> weir.conversation.v1.ErasureFinished
+	20, // 9: weir.conversation.v1.Event.group_members_changed:type_name -> weir.conversation.v1.GroupMembersChanged
+	21, // 10: weir.conversation.v1.Event.group_put:type_name -> weir.conversation.v1.GroupPut
+	22, // 11: weir.conversation.v1.Event.group_deleted:type_name -> weir.conversation.v1.GroupDeleted
+	23, // 12: weir.conversation.v1.Event.retention_put:type_name -> weir.conversation.v1.RetentionPut
+	24, // 13: weir.conversation.v1.Event.participant_erasure_requested:type_name -> weir.conversation.v1.ParticipantErasureRequested
+	25, // 14: weir.conversation.v1.Event.participant_erasure_advanced:type_name -> weir.conversation.v1.ParticipantErasureAdvanced
+	26, // 15: weir.conversation.v1.Event.participant_erasure_finished:type_name -> weir.conversation.v1.ParticipantErasureFinished
+	28, // 16: weir.conversation.v1.ConversationCreated.ancestors:type_name -> weir.conversation.v1.Parent
+	29, // 17: weir.conversation.v1.ConversationCreated.groups:type_name -> weir.conversation.v1.Group
 	2,  // 18: weir.conversation.v1.ConversationCreated.imported:type_name -> weir.conversation.v1.Imported
-	25, // 19: weir.conversation.v1.Imported.create_time:type_name -> google.protobuf.Timestamp
-	26, // 20: weir.conversation.v1.Imported.state:type_name -> weir.conversation.v1.ConversationState
+	30, // 19: weir.conversation.v1.Imported.create_time:type_name -> google.protobuf.Timestamp
+	31, // 20: weir.conversation.v1.Imported.state:type_name -> weir.conversation.v1.ConversationState
 	4,  // 21: weir.conversation.v1.MessagesAppended.messages:type_name -> weir.conversation.v1.AppendedMessage
-	27, // 22: weir.conversation.v1.AppendedMessage.parts:type_name -> weir.conversation.v1.Part
-	28, // 23: weir.conversation.v1.AppendedMessage.summarizes:type_name -> weir.conversation.v1.Range
-	25, // 24: weir.conversation.v1.AppendedMessage.create_time:type_name -> google.protobuf.Timestamp
-	29, // 25: weir.conversation.v1.AppendedMessage.erasure:type_name -> weir.conversation.v1.Erasure
+	32, // 22: weir.conversation.v1.AppendedMessage.parts:type_name -> weir.conversation.v1.Part
+	33, // 23: weir.conversation.v1.AppendedMessage.summarizes:type_name -> weir.conversation.v1.Range
+	30, // 24: weir.conversation.v1.AppendedMessage.create_time:type_name -> google.protobuf.Timestamp
+	34, // 25: weir.conversation.v1.AppendedMessage.erasure:type_name -> weir.conversation.v1.Erasure
 	6,  // 26: weir.conversation.v1.ConversationUpdated.labels:type_name -> weir.conversation.v1.LabelSet
 	7,  // 27: weir.conversation.v1.ConversationUpdated.participants:type_name -> weir.conversation.v1.ParticipantSet
-	24, // 28: weir.conversation.v1.ParticipantSet.groups:type_name -> weir.conversation.v1.Group
+	29, // 28: weir.conversation.v1.ParticipantSet.groups:type_name -> weir.conversation.v1.Group
 	4,  // 29: weir.conversation.v1.ConversationClosed.results:type_name -> weir.conversation.v1.AppendedMessage
 	4,  // 30: weir.conversation.v1.ConversationArchived.results:type_name -> weir.conversation.v1.AppendedMessage
-	12, // 31: weir.conversation.v1.MessagesRedacted.messages:type_name -> weir.conversation.v1.Replaced
-	13, // 32: weir.conversation.v1.MessagesRedacted.erased:type_name -> weir.conversation.v1.ErasedEvent
-	4,  // 33: weir.conversation.v1.Replaced.message:type_name -> weir.conversation.v1.AppendedMessage
-	30, // 34: weir.conversation.v1.ErasureFinished.counts:type_name -> weir.conversation.v1.ErasureCounts
-	24, // 35: weir.conversation.v1.GroupMembersChanged.group:type_name -> weir.conversation.v1.Group
-	4,  // 36: weir.conversation.v1.GroupMembersChanged.messages:type_name -> weir.conversation.v1.AppendedMessage
-	24, // 37: weir.conversation.v1.GroupPut.group:type_name -> weir.conversation.v1.Group
-	31, // 38: weir.conversation.v1.RetentionPut.rules:type_name -> weir.conversation.v1.RetentionRule
-	30, // 39: weir.conversation.v1.ParticipantErasureAdvanced.counts:type_name -> weir.conversation.v1.ErasureCounts
-	30, // 40: weir.conversation.v1.ParticipantErasureFinished.counts:type_name -> weir.conversation.v1.ErasureCounts
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	16, // 31: weir.conversation.v1.MessagesRedacted.messages:type_name -> weir.conversation.v1.Replaced
+	17, // 32: weir.conversation.v1.MessagesRedacted.erased:type_name -> weir.conversation.v1.ErasedEvent
+	12, // 33: weir.conversation.v1.MessagesRedacted.marks:type_name -> weir.conversation.v1.Marks
+	13, // 34: weir.conversation.v1.Marks.calls:type_name -> weir.conversation.v1.OpenCall
+	14, // 35: weir.conversation.v1.Marks.summaries:type_name -> weir.conversation.v1.Summary
+	15, // 36: weir.conversation.v1.Marks.turns:type_name -> weir.conversation.v1.PendingTurn
+	30, // 37: weir.conversation.v1.Marks.update_time:type_name -> google.protobuf.Timestamp
+	27, // 38: weir.conversation.v1.Marks.last_turns:type_name -> weir.conversation.v1.Marks.LastTurnsEntry
+	33, // 39: weir.conversation.v1.Summary.range:type_name -> weir.conversation.v1.Range
+	30, // 40: weir.conversation.v1.PendingTurn.expire_time:type_name -> google.protobuf.Timestamp
+	4,  // 41: weir.conversation.v1.Replaced.message:type_name -> weir.conversation.v1.AppendedMessage
+	35, // 42: weir.conversation.v1.ErasureFinished.counts:type_name -> weir.conversation.v1.ErasureCounts
+	29, // 43: weir.conversation.v1.GroupMembersChanged.group:type_name -> weir.conversation.v1.Group
+	4,  // 44: weir.conversation.v1.GroupMembersChanged.messages:type_name -> weir.conversation.v1.AppendedMessage
+	29, // 45: weir.conversation.v1.GroupPut.group:type_name -> weir.conversation.v1.Group
+	36, // 46: weir.conversation.v1.RetentionPut.rules:type_name -> weir.conversation.v1.RetentionRule
+	35, // 47: weir.conversation.v1.ParticipantErasureAdvanced.counts:type_name -> weir.conversation.v1.ErasureCounts
+	35, // 48: weir.conversation.v1.ParticipantErasureFinished.counts:type_name -> weir.conversation.v1.ErasureCounts
+	49, // [49:49] is the sub-list for method output_type
+	49, // [49:49] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_weir_conversation_v1_events_proto_init() }
@@ -1947,7 +2325,7 @@ func file_weir_conversation_v1_events_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_conversation_v1_events_proto_rawDesc), len(file_weir_conversation_v1_events_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

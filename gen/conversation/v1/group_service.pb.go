@@ -31,8 +31,8 @@ const (
 	TurnRule_TURN_RULE_UNSPECIFIED TurnRule = 0
 	// ALL: every member but the author.
 	TurnRule_TURN_RULE_ALL TurnRule = 1
-	// ROUND_ROBIN: one member, and the next one's turn comes when it answered,
-	// declined or did not answer in time.
+	// ROUND_ROBIN: one member, in turn. Where it declines, does not answer in time or
+	// leaves the group, the next one, until each had the turn.
 	TurnRule_TURN_RULE_ROUND_ROBIN TurnRule = 2
 	// MODERATED: the moderator; what the moderator says to the group goes to all
 	// other members.

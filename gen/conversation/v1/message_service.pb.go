@@ -87,8 +87,8 @@ type NewMessage struct {
 	// conversation.
 	Pinned bool `protobuf:"varint,5,opt,name=pinned,proto3" json:"pinned,omitempty"`
 	// Summarizes says that this message stands for earlier ones; at most 1,000
-	// summaries in a conversation. No call and its result may be on two sides of
-	// an edge of the range.
+	// summaries in a conversation. One whose range would part a call from its
+	// result is not used in context windows.
 	Summarizes    *Range `protobuf:"bytes,6,opt,name=summarizes,proto3" json:"summarizes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1,0 +1,331 @@
+package conversation
+
+import (
+	"context"
+	"encoding/base64"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	conversationv1 "weir/gen/conversation/v1"
+	"weir/internal/aggregate"
+	"weir/internal/fault"
+	"weir/internal/identity"
+	"weir/internal/journal"
+	"weir/services/conversation/search"
+)
+
+const (
+	defaultHits = 20
+	// indexBatch and indexPause say when what was heard is put into the index: after
+	// so many events, or when no more came for so long.
+	indexBatch = 256
+	indexPause = 50 * time.Millisecond
+)
+
+// searcher finds messages by their words. Its index belongs to this replica, which
+// feeds it from the journal; until it has caught up, there is no search.
+type searcher struct {
+	index    *search.Index
+	consumer *journal.Consumer
+	journal  *journal.Journal
+	history  *history
+	log      *slog.Logger
+
+	mu sync.Mutex
+	// ready says that all is indexed that was there when this process began.
+	ready bool
+	// removed counts the entries that erasures took, by conversation.
+	removed map[journal.Key]int64
+	// applied is closed when more is in the index, and another takes its place.
+	applied chan struct{}
+}
+
+func newSearcher(index *search.Index, consumer *journal.Consumer, h *history, log *slog.Logger) *searcher {
+	return &searcher{
+		index: index, consumer: consumer, journal: h.journal, history: h, log: log,
+		removed: make(map[journal.Key]int64), applied: make(chan struct{}),
+	}
+}
+
+// run feeds the index until ctx ends.
+func (s *searcher) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := s.follow(ctx); err != nil {
+			s.log.Warn("the search index is not fed, trying on", "error", err)
+		}
+		_ = journal.Pause(ctx, feedRetry)
+	}
+	return nil
+}
+
+// follow reads the stream from behind what the index shows.
+func (s *searcher) follow(ctx context.Context) error {
+	heard := make(chan journal.Stored, indexBatch)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	end := make(chan error, 1)
+	caughtUp := make(chan struct{}, 1)
+	go func() {
+		defer close(heard)
+		end <- s.consumer.Tail(ctx, s.index.Sequence()+1, func(e journal.Stored) error {
+			select {
+			case heard <- e:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}, func() { caughtUp <- struct{}{} })
+	}()
+	pending := &feeding{searcher: s}
+	timer := time.NewTimer(indexPause)
+	defer timer.Stop()
+	for {
+		select {
+		case e, more := <-heard:
+			if !more {
+				if err := pending.flush(); err != nil {
+					return err
+				}
+				return unlessOver(ctx, <-end)
+			}
+			if err := pending.take(e); err != nil {
+				return err
+			}
+			timer.Reset(indexPause)
+		case <-timer.C:
+			if err := pending.flush(); err != nil {
+				return err
+			}
+			select {
+			case <-caughtUp:
+				s.mu.Lock()
+				s.ready = true
+				s.mu.Unlock()
+			default:
+			}
+			timer.Reset(indexPause)
+		}
+	}
+}
+
+func unlessOver(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// feeding is events on their way into the index.
+type feeding struct {
+	*searcher
+	batch    search.Batch
+	events   int
+	sequence uint64
+	erased   []journal.Key
+}
+
+// take adds one event. An event that cannot be read is passed over: its
+// conversation can't be read either.
+func (f *feeding) take(stored journal.Stored) error {
+	f.sequence = stored.Sequence
+	f.events++
+	e, err := stored.Event()
+	if err == nil {
+		var recorded aggregate.Recorded[*conversationv1.Event]
+		if recorded, err = aggregate.Decode[*conversationv1.Event](e); err == nil {
+			f.hear(e.Key, recorded)
+		}
+	}
+	if err != nil {
+		f.log.Error("an event cannot be indexed", "subject", stored.Subject, "error", err)
+	}
+	if f.events >= indexBatch {
+		return f.flush()
+	}
+	return nil
+}
+
+func (f *feeding) hear(key journal.Key, e aggregate.Recorded[*conversationv1.Event]) {
+	if e.Event.GetConversationDeleted() != nil {
+		f.batch.RemoveConversation(key.Tenant, key.ID)
+		f.erased = append(f.erased, key)
+		return
+	}
+	redacts := e.Event.GetMessagesRedacted() != nil
+	for _, r := range heldBy(e, 0).Messages {
+		m := r.GetMessage()
+		if m.GetErasure() != conversationv1.Erasure_ERASURE_UNSPECIFIED {
+			if redacts {
+				f.batch.Remove(key.Tenant, key.ID, r.GetPosition())
+				f.erased = append(f.erased, key)
+			}
+			continue
+		}
+		if text := search.Text(m.GetParts()); text != "" && !redacts {
+			f.batch.Add(search.Entry{
+				Tenant: key.Tenant, Conversation: key.ID, Position: r.GetPosition(), Sequence: e.Sequence, Text: text,
+			})
+		}
+	}
+}
+
+func (f *feeding) flush() error {
+	if f.events == 0 {
+		return nil
+	}
+	removed, err := f.index.Apply(&f.batch, f.sequence)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.erased) > 0 {
+		f.removed[f.erased[0]] += int64(removed)
+	}
+	close(f.applied)
+	f.applied = make(chan struct{})
+	f.batch, f.events, f.erased = search.Batch{}, 0, nil
+	return nil
+}
+
+// forget waits until the index has heard of an erasure and holds nothing of it any
+// more, and gives how many entries that took.
+func (s *searcher) forget(ctx context.Context, key journal.Key, version uint64) (int64, error) {
+	for s.index.Sequence() < version {
+		s.mu.Lock()
+		applied := s.applied
+		s.mu.Unlock()
+		if s.index.Sequence() >= version {
+			break
+		}
+		select {
+		case <-applied:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	if err := s.index.Purge(ctx); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	removed := s.removed[key]
+	delete(s.removed, key)
+	return removed, nil
+}
+
+// find gives a page of messages that match, newest first, of one conversation or of
+// all that the caller owns or takes part in.
+func (s *searcher) find(ctx context.Context, caller identity.Caller, conversationID, query string, size int, token string) ([]*conversationv1.Message, string, error) {
+	words, err := search.ParseQuery(query)
+	if err != nil {
+		return nil, "", fault.New(fault.FieldInvalid, "the query cannot be read").Field("query", err.Error())
+	}
+	after, err := openCursor(token)
+	if err != nil {
+		return nil, "", err
+	}
+	s.mu.Lock()
+	ready := s.ready
+	s.mu.Unlock()
+	if !ready {
+		return nil, "", fault.New(fault.IndexRebuilding, "the search index is being built from the journal").Retry(time.Second)
+	}
+	if size == 0 {
+		size = defaultHits
+	}
+	reach := &reach{searcher: s, caller: caller, known: make(map[string]*conversation)}
+	if conversationID != "" {
+		if c, err := reach.conversation(ctx, conversationID); err != nil {
+			return nil, "", err
+		} else if c == nil {
+			return nil, "", errConversationNotFound
+		}
+	}
+	var found []*conversationv1.Message
+	for {
+		hits, err := s.index.Search(ctx, caller.Tenant, conversationID, words, after, size)
+		if err != nil {
+			return nil, "", fault.From(err)
+		}
+		for _, hit := range hits {
+			after = hit.Cursor()
+			m, err := reach.message(ctx, hit)
+			if err != nil {
+				return nil, "", err
+			}
+			if m == nil {
+				continue
+			}
+			if found = append(found, m); len(found) == size {
+				return found, sealCursor(after), nil
+			}
+		}
+		if len(hits) < size {
+			return found, "", nil
+		}
+	}
+}
+
+// reach is what one caller can read, as far as one search asked.
+type reach struct {
+	*searcher
+	caller identity.Caller
+	// known is nil for a conversation that the caller can't read.
+	known map[string]*conversation
+}
+
+// conversation gives one that the caller can read, nil if there is none.
+func (r *reach) conversation(ctx context.Context, id string) (*conversation, error) {
+	if c, asked := r.known[id]; asked {
+		return c, nil
+	}
+	c, err := r.history.read(ctx, keyOf(r.caller, id), r.caller)
+	switch {
+	case fault.Is(err, fault.ConversationNotFound):
+		r.known[id] = nil
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	r.known[id] = &c
+	return &c, nil
+}
+
+// message gives what was found, nil where the caller can't read it or it is gone.
+func (r *reach) message(ctx context.Context, hit search.Hit) (*conversationv1.Message, error) {
+	c, err := r.conversation(ctx, hit.Conversation)
+	if err != nil || c == nil || hit.Position > c.Head {
+		return nil, err
+	}
+	messages, err := r.history.cut(ctx, keyOf(r.caller, hit.Conversation), *c, span{hit.Position, hit.Position}, false)
+	if err != nil || messages[0].GetErasure() != conversationv1.Erasure_ERASURE_UNSPECIFIED {
+		return nil, err
+	}
+	return messages[0], nil
+}
+
+// sealCursor makes the opaque page token: where to go on.
+func sealCursor(c search.Cursor) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatUint(c.Sequence, 36) + "." + strconv.FormatInt(c.Position, 36)))
+}
+
+func openCursor(token string) (search.Cursor, error) {
+	if token == "" {
+		return search.Cursor{}, nil
+	}
+	if text, err := base64.RawURLEncoding.DecodeString(token); err == nil {
+		if head, tail, ok := strings.Cut(string(text), "."); ok {
+			sequence, err1 := strconv.ParseUint(head, 36, 64)
+			position, err2 := strconv.ParseInt(tail, 36, 64)
+			if c := (search.Cursor{Sequence: sequence, Position: position}); err1 == nil && err2 == nil && sealCursor(c) == token {
+				return c, nil
+			}
+		}
+	}
+	return search.Cursor{}, fault.New(fault.PageTokenInvalid, "the page token is not one that this search gave").
+		Field("page_token", "must be a next_page_token of the same search, unchanged")
+}
