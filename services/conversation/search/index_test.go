@@ -1,11 +1,16 @@
 package search
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/blevesearch/bleve/v2/index/scorch"
 
 	"weir/internal/fault"
 )
@@ -55,10 +60,10 @@ func TestOneProcessAtATime(t *testing.T) {
 	folder := t.TempDir()
 	first := mustOpen(t, folder)
 	say(t, first, "kept")
-	if _, err := Open(folder, stream); !errors.Is(err, ErrInUse) {
+	if _, err := Open(folder, stream, quiet); !errors.Is(err, ErrInUse) {
 		t.Fatalf("a second Open: %v, want ErrInUse", err)
 	}
-	if _, err := Open(folder, "another stream"); !errors.Is(err, ErrInUse) {
+	if _, err := Open(folder, "another stream", quiet); !errors.Is(err, ErrInUse) {
 		t.Fatalf("a second Open for another stream: %v, want ErrInUse", err)
 	}
 	wantPositions(t, first, "kept", 1)
@@ -93,7 +98,7 @@ func TestAnIndexOfAnotherStreamIsBegunAnew(t *testing.T) {
 	if err := i.Close(); err != nil {
 		t.Fatal(err)
 	}
-	other, err := Open(folder, stream+" again")
+	other, err := Open(folder, stream+" again", quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,6 +216,12 @@ func TestALeftoverSegmentHarmsNothing(t *testing.T) {
 func TestABrokenIndexRefusesAndIsBegunAnew(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]func(t *testing.T, i *Index) error{
+		"scorch says so": func(_ *testing.T, i *Index) error {
+			failed := scorch.RegistryAsyncErrorCallbacks[callback]
+			failed(scorch.NewScorchError("persister", "no room", scorch.ErrPersist), i.files)
+			_, err := i.Apply(&Batch{}, i.Sequence()+1)
+			return err
+		},
 		"its folder is gone": func(t *testing.T, i *Index) error {
 			if err := os.RemoveAll(i.files); err != nil {
 				t.Fatal(err)
@@ -264,4 +275,119 @@ func TestABrokenIndexRefusesAndIsBegunAnew(t *testing.T) {
 			wantNew(t, open(t, folder))
 		})
 	}
+}
+
+func TestWhatDoesNotBreakAnIndex(t *testing.T) {
+	t.Parallel()
+	i := open(t, t.TempDir())
+	say(t, i, "word")
+	failed := scorch.RegistryAsyncErrorCallbacks[callback]
+	failed(scorch.NewScorchError("persister", "an old file stays", scorch.ErrCleanup), i.files)
+	failed(scorch.NewScorchError("persister", "no room", scorch.ErrPersist), "the folder of another")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	q, err := ParseQuery("word")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := i.Search(ctx, "t", "c", q, Cursor{}, 1); !errors.Is(err, context.Canceled) {
+		t.Errorf("Search for who went away: %v, want that", err)
+	}
+	say(t, i, "another word")
+	wantPositions(t, i, "word", 2, 1)
+}
+
+func TestRemovingALargeConversation(t *testing.T) {
+	t.Parallel()
+	i := open(t, t.TempDir())
+	const entries = 2*piece + 5
+	apply(t, i, 1, func(b *Batch) {
+		for position := range int64(entries) {
+			b.Add(Entry{"t", "large", position + 1, 1, "word"})
+		}
+		b.Add(Entry{"t", "c", 1, 1, "word"})
+		b.Add(Entry{"T", "large", 1, 1, "word"})
+	})
+	removed := apply(t, i, 2, func(b *Batch) {
+		b.RemoveConversation("t", "large")
+		b.Add(Entry{"t", "large", 7, 2, "word"})
+	})
+	if removed != entries {
+		t.Errorf("removed %d, want %d", removed, entries)
+	}
+	q, err := ParseQuery("word")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tenant, want := range map[string][]Hit{"t": {{"large", 7, 2}, {"c", 1, 1}}, "T": {{"large", 1, 1}}} {
+		got, err := i.Search(t.Context(), tenant, "", q, Cursor{}, 10)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("tenant %s has %v, %v; want %v", tenant, got, err, want)
+		}
+	}
+}
+
+// TestPagingBesideEverythingElse goes through pages while others apply and purge. A
+// page is of one moment, and what is new comes before it, so all that was there when
+// paging began is seen once.
+func TestPagingBesideEverythingElse(t *testing.T) {
+	t.Parallel()
+	i := open(t, t.TempDir())
+	texts := slices.Repeat([]string{"word"}, 20)
+	say(t, i, texts...)
+	q, err := ParseQuery("word")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	var paging sync.WaitGroup
+	for range 3 {
+		paging.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				there, seen := int64(i.Sequence()), int64(0)
+				for after := (Cursor{}); ; {
+					hits, err := i.Search(t.Context(), "t", "", q, after, 7)
+					if err != nil {
+						t.Errorf("Search: %v", err)
+						return
+					}
+					if len(hits) == 0 {
+						break
+					}
+					for _, hit := range hits {
+						if seen != 0 && hit.Position != seen-1 || seen == 0 && hit.Position < there {
+							t.Errorf("%d follows %d, where there were %d", hit.Position, seen, there)
+							return
+						}
+						seen = hit.Position
+					}
+					after = hits[len(hits)-1].Cursor()
+				}
+				if seen != 1 {
+					t.Errorf("the last one is %d, want 1", seen)
+					return
+				}
+			}
+		})
+	}
+	for n := range 12 {
+		say(t, i, texts...)
+		// Said anew, at the same place: there is something to purge.
+		apply(t, i, i.Sequence()+1, func(b *Batch) {
+			b.Add(Entry{"t", "c", int64(i.Sequence()) + 1, i.Sequence() + 1, "word"})
+			b.Add(Entry{"t", "c", 3, 3, "word"})
+			b.Remove("t", "other", 1)
+		})
+		if n%4 == 3 {
+			purge(t, i)
+		}
+	}
+	close(done)
+	paging.Wait()
 }

@@ -147,14 +147,21 @@ func (o *oracle) batch(from, to uint64) *Batch {
 	return &b
 }
 
+// apply applies what comes next, and sometimes some of what came before with it.
 func (o *oracle) apply(t *rapid.T) {
+	shown := o.index.Sequence()
 	o.more(t)
-	first, last := o.index.Sequence()+1, uint64(len(o.events))
+	first := shown + 1
+	if rapid.IntRange(0, 2).Draw(t, "overlap") == 0 {
+		first = rapid.Uint64Range(1, first).Draw(t, "first")
+	}
+	last := uint64(len(o.events))
 	got, err := o.index.Apply(o.batch(first, last), last)
 	if err != nil {
 		t.Fatalf("Apply: %v", err)
 	}
-	if want := o.model.apply(o.batch(first, last)); got != want {
+	want := o.model.apply(o.batch(shown+1, last))
+	if first == shown+1 && got != want {
 		t.Fatalf("Apply removed %d, want %d", got, want)
 	}
 	o.wantSequence(t)
@@ -204,11 +211,7 @@ func (o *oracle) search(t *rapid.T) {
 	}
 }
 
-func (o *oracle) purge(t *rapid.T) {
-	if err := o.index.Purge(context.Background()); err != nil {
-		t.Fatalf("Purge: %v", err)
-	}
-}
+func (o *oracle) purge(t *rapid.T) { purge(t, o.index) }
 
 func (o *oracle) reopen(t *rapid.T) {
 	if err := o.index.Close(); err != nil {

@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	zap "github.com/blevesearch/zapx/v17"
-
-	segment "github.com/blevesearch/scorch_segment_api/v2"
 )
 
 // inFiles says whether any file in the index's folder holds a word, whether the
@@ -48,7 +46,7 @@ func inSegment(t *testing.T, path, word string) bool {
 	}
 	defer func() { _ = opened.Close() }()
 	for _, field := range opened.Fields() {
-		dictionary, err := opened.(segment.Segment).Dictionary(field)
+		dictionary, err := opened.Dictionary(field)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,9 +92,7 @@ func TestPurgeLeavesNothingInTheFiles(t *testing.T) {
 			if batches == 1 && !inFiles(t, i, "secretword7") {
 				t.Fatal("removing alone took the word out of the files, so this test cannot fail")
 			}
-			if err := i.Purge(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			purge(t, i)
 			for _, word := range words {
 				if inFiles(t, i, word) {
 					t.Errorf("%q is in the files after the purge", word)
@@ -119,9 +115,7 @@ func TestPurgeOfASingleEntryAndOfOneSaidAnew(t *testing.T) {
 	})
 	// Again and again: a purge with nothing to do, and one of the last purge's result.
 	for range 2 {
-		if err := i.Purge(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		purge(t, i)
 	}
 	for word, want := range map[string]bool{"redactedword": false, "replacedword": false, "keptword": true, "otherword": true} {
 		if got := inFiles(t, i, word); got != want {
@@ -129,9 +123,7 @@ func TestPurgeOfASingleEntryAndOfOneSaidAnew(t *testing.T) {
 		}
 	}
 	apply(t, i, 5, func(b *Batch) { b.RemoveConversation("t", "c") })
-	if err := i.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	purge(t, i)
 	for _, word := range []string{"keptword", "otherword"} {
 		if inFiles(t, i, word) {
 			t.Errorf("%q is in the files of an index without entries", word)
@@ -154,9 +146,7 @@ func TestAPurgeCutShortIsDoneByTheNext(t *testing.T) {
 	}
 	say(t, i, "still works")
 	wantPositions(t, i, "works", 4)
-	if err := i.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	purge(t, i)
 	if inFiles(t, i, "secretword") {
 		t.Error("the word is in the files after the purge")
 	}
