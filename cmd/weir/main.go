@@ -15,14 +15,15 @@ import (
 )
 
 type commands struct {
-	Up        upCommand        `cmd:"" help:"Run the whole mesh in this process, for development."`
-	Demo      demoCommand      `cmd:"" help:"Tell the story of one operation, and check every step of it."`
-	Events    eventsCommand    `cmd:"" help:"Print what happens, as it does: one event a line, in JSON."`
-	Policy    policyCommand    `cmd:"" help:"Verify, explain, test and apply files of policies and grants."`
-	Approvals approvalsCommand `cmd:"" help:"See what waits for a person, and decide it."`
-	Audit     auditCommand     `cmd:"" help:"Keep, verify and read the gate's audit log."`
-	Token     tokenCommand     `cmd:"" help:"Print a token signed with the key of a data folder."`
-	Keys      keysCommand      `cmd:"" help:"Make a data folder's key and tokens, without running anything."`
+	Up           upCommand           `cmd:"" help:"Run the whole mesh in this process, for development."`
+	Demo         demoCommand         `cmd:"" help:"Tell the story of one operation, and check every step of it."`
+	Events       eventsCommand       `cmd:"" help:"Print what happens, as it does: one event a line, in JSON."`
+	Policy       policyCommand       `cmd:"" help:"Verify, explain, test and apply files of policies and grants."`
+	Approvals    approvalsCommand    `cmd:"" help:"See what waits for a person, and decide it."`
+	Audit        auditCommand        `cmd:"" help:"Keep, verify and read the gate's audit log."`
+	Conversation conversationCommand `cmd:"" help:"Export and import conversations."`
+	Token        tokenCommand        `cmd:"" help:"Print a token signed with the key of a data folder."`
+	Keys         keysCommand         `cmd:"" help:"Make a data folder's key and tokens, without running anything."`
 }
 
 func main() {
