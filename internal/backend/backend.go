@@ -20,6 +20,9 @@ type Config struct {
 	NATS     string `name:"nats" help:"NATS servers, separated by commas." default:"nats://127.0.0.1:7005" placeholder:"URL"`
 	Redis    string `help:"Redis; a cluster names more nodes by addr=HOST:PORT parameters." default:"redis://127.0.0.1:6379" placeholder:"URL"`
 	Replicas int    `help:"Copies that NATS keeps of the journal: 1, 3 or 5." default:"1"`
+	// Erasable says that the service erases events. It belongs to the service,
+	// and no operator can choose it.
+	Erasable bool `kong:"-"`
 }
 
 // Validate reports the first setting that can't work, by its flag.
@@ -43,8 +46,9 @@ type Backend struct {
 	Log     *slog.Logger
 }
 
-// Open waits for NATS, and creates the service's stream where it is missing.
-// It does not wait for Redis.
+// Open waits for NATS, and creates the service's stream where it is missing. One
+// that is there but can't erase what the service must, or can though it must
+// not, is an error at once. It does not wait for Redis.
 func Open(ctx context.Context, service string, c Config, log *slog.Logger) (*Backend, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -54,7 +58,11 @@ func Open(ctx context.Context, service string, c Config, log *slog.Logger) (*Bac
 	if err != nil {
 		return nil, fmt.Errorf("--nats: %w", err)
 	}
-	j, err := journal.Open(ctx, nc, service, c.Replicas, log)
+	openJournal := journal.Open
+	if c.Erasable {
+		openJournal = journal.OpenErasable
+	}
+	j, err := openJournal(ctx, nc, service, c.Replicas, log)
 	if err != nil {
 		nc.Close()
 		return nil, err

@@ -63,4 +63,26 @@ func TestAReplicatedJournal(t *testing.T) {
 			}
 		}
 	})
+	// Of these events some can be erased, and followers lag with that too.
+	erasable := func() *journal.Journal {
+		j, err := journal.OpenErasable(t.Context(), meshtest.Connect(t, servers.URL()), "erasable", 3, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	writer, reader := erasable(), erasable()
+	t.Run("single events", func(t *testing.T) {
+		k := key("single")
+		var all []uint64
+		version := uint64(0)
+		for i := range 30 {
+			version = appended(t, writer, eventOf(k, fmt.Sprint("single", i)), version)
+			all = append(all, version)
+			if got, err := readEvents(t, reader, k, all); err != nil || len(got) != len(all) {
+				t.Fatalf("read %v, %v; want %v", got, err, all)
+			}
+		}
+	})
+	t.Run("replays beside erasures", func(t *testing.T) { besideErasures(t, writer, reader, key("beside"), 60) })
 }

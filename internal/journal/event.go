@@ -30,6 +30,15 @@ type Event struct {
 	// it, 0 for a first one. Both are set by the journal.
 	Sequence uint64
 	Previous uint64
+
+	// Erases names earlier events of the aggregate that are deleted from the
+	// stream once this one is in; what of them must stay, this one carries. An
+	// event that named erased ones, and is erased in its turn, leaves their names
+	// to the one that erases it.
+	Erases []Erased
+	// ErasesPast says that everything before this event is purged once it is in.
+	// It is a new beginning: the aggregate's state follows from it alone.
+	ErasesPast bool
 }
 
 // Headers of a stored event. The ce- ones are CloudEvents 1.0 in binary mode.
@@ -61,6 +70,9 @@ func (e Event) message(service string, expected uint64) *nats.Msg {
 	if e.Traceparent != "" {
 		header[headerTraceparent] = []string{e.Traceparent}
 	}
+	if erases := e.erases(); erases != "" {
+		header[headerErases] = []string{erases}
+	}
 	return &nats.Msg{Subject: e.Key.Subject(service), Header: header, Data: e.Data}
 }
 
@@ -79,7 +91,7 @@ func parseEvent(subject string, header nats.Header, data []byte, sequence uint64
 	if err != nil {
 		return Event{}, fmt.Errorf("%s %d: %s: %w", subject, sequence, jetstream.ExpectedLastSubjSeqHeader, err)
 	}
-	return Event{
+	event := Event{
 		ID:          header.Get(headerID),
 		Type:        header.Get(headerType),
 		Key:         key,
@@ -88,5 +100,9 @@ func parseEvent(subject string, header nats.Header, data []byte, sequence uint64
 		Traceparent: header.Get(headerTraceparent),
 		Sequence:    sequence,
 		Previous:    previous,
-	}, nil
+	}
+	if err := event.parseErases(header); err != nil {
+		return Event{}, fmt.Errorf("%s %d: %s: %w", subject, sequence, headerErases, err)
+	}
+	return event, nil
 }

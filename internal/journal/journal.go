@@ -46,6 +46,7 @@ type Journal struct {
 	stream   string
 	handle   jetstream.Stream
 	replicas int
+	erasable bool
 	log      *slog.Logger
 
 	bucketMu  sync.Mutex
@@ -71,8 +72,18 @@ func Connect(url, name string) (*nats.Conn, error) {
 }
 
 // Open creates the service's stream where it is missing, and waits for NATS
-// until ctx ends.
+// until ctx ends. From such a stream no event is ever deleted: the server
+// refuses it.
 func Open(ctx context.Context, nc *nats.Conn, service string, replicas int, log *slog.Logger) (*Journal, error) {
+	return open(ctx, nc, service, replicas, false, log)
+}
+
+// OpenErasable is Open for a service that must be able to erase events.
+func OpenErasable(ctx context.Context, nc *nats.Conn, service string, replicas int, log *slog.Logger) (*Journal, error) {
+	return open(ctx, nc, service, replicas, true, log)
+}
+
+func open(ctx context.Context, nc *nats.Conn, service string, replicas int, erasable bool, log *slog.Logger) (*Journal, error) {
 	js, err := jetstream.New(nc,
 		jetstream.WithPublishAsyncMaxPending(maxUnacked),
 		jetstream.WithPublishAsyncTimeout(ackTimeout),
@@ -80,12 +91,15 @@ func Open(ctx context.Context, nc *nats.Conn, service string, replicas int, log 
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	j := &Journal{nc: nc, js: js, service: service, stream: StreamName(service), replicas: max(replicas, 1), log: log}
+	j := &Journal{
+		nc: nc, js: js, service: service, stream: StreamName(service),
+		replicas: max(replicas, 1), erasable: erasable, log: log,
+	}
 	for first := true; ; first = false {
-		if j.handle, err = js.CreateOrUpdateStream(ctx, j.config()); err == nil {
+		if j.handle, err = j.create(ctx); err == nil {
 			return j, nil
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, errOtherStream) {
 			return nil, fmt.Errorf("journal: stream %s: %w", j.stream, err)
 		}
 		if first {
@@ -95,6 +109,30 @@ func Open(ctx context.Context, nc *nats.Conn, service string, replicas int, log 
 			return nil, fmt.Errorf("journal: stream %s: %w", j.stream, err)
 		}
 	}
+}
+
+// errOtherStream says that a stream of the name is there, and that no waiting
+// makes it the one that is needed.
+var errOtherStream = errors.New("it is not the stream that this service needs")
+
+// create makes the stream, or brings its settings up to date. Whether events can
+// be deleted is settled when a stream is made: the server never allows what was
+// denied once, and what one service must be able to erase, no mistake of another
+// may lock for good.
+func (j *Journal) create(ctx context.Context) (jetstream.Stream, error) {
+	stream, err := j.js.Stream(ctx, j.stream)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+	case err != nil:
+		return nil, err
+	case stream.CachedInfo().Config.DenyDelete && j.erasable:
+		return nil, fmt.Errorf("%w: it was made so that no event can ever be deleted, which NATS does not take back, "+
+			"and this service must be able to erase; remove it with all its events (nats stream rm %s) and start again", errOtherStream, j.stream)
+	case !stream.CachedInfo().Config.DenyDelete && !j.erasable:
+		return nil, fmt.Errorf("%w: it lets single events be deleted, which this service's must not; "+
+			"set its deny_delete to true, or remove it with all its events (nats stream rm %s), and start again", errOtherStream, j.stream)
+	}
+	return j.js.CreateOrUpdateStream(ctx, j.config())
 }
 
 // StreamName is the name of a service's stream.
@@ -112,8 +150,7 @@ func (j *Journal) config() jetstream.StreamConfig {
 		Replicas:    j.replicas,
 		// Reads by subject and by sequence answer without the API queue.
 		AllowDirect: true,
-		// Single events are never deleted; erasure purges whole subjects.
-		DenyDelete: true,
+		DenyDelete:  !j.erasable,
 	}
 }
 
@@ -154,6 +191,9 @@ func (j *Journal) LastSequence(ctx context.Context) (uint64, error) {
 // still have been stored: a retry of the command finds out by its own id.
 func (j *Journal) Append(ctx context.Context, e Event, expected uint64) (uint64, error) {
 	if err := e.Key.check(j.service); err != nil {
+		return 0, err
+	}
+	if err := j.checkErasing(e, expected); err != nil {
 		return 0, err
 	}
 	var last error

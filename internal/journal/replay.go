@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"time"
 
@@ -33,110 +32,147 @@ var errNoEvent = errors.New("no such event")
 // that the aggregate has no event at all, which is the only proof of absence.
 //
 // Every event names its predecessor, and Replay checks that the chain closes
-// from `from` up to the last event of the subject. Where it does not, the
-// answer is EVENT_UNREADABLE, never a shorter history.
+// from `from` up to the last event of the subject, but for events that later
+// ones name as erased. Where it does not, the answer is EVENT_UNREADABLE, never
+// a shorter history. Where events can be erased that shows only at the end, so
+// what fn was given counts for nothing before Replay has returned.
 func (j *Journal) Replay(ctx context.Context, key Key, from uint64, fn func(Event) error) (uint64, error) {
 	subject := key.Subject(j.service)
-	last, err := j.lastSequence(ctx, subject)
-	if errors.Is(err, errNoEvent) {
-		if from != 0 {
-			return 0, broken(key, from, "the journal has no event of it any more")
+	read := &chain{version: from}
+	for {
+		last, err := j.lastSequence(ctx, subject)
+		switch {
+		case errors.Is(err, errNoEvent) && read.version == 0:
+			return 0, nil
+		case errors.Is(err, errNoEvent):
+			return 0, broken(key, read.version, "the journal has no event of it any more")
+		case err != nil:
+			return 0, err
+		case read.version > last:
+			return 0, broken(key, read.version, fmt.Sprintf("it is newer than the last event, %d", last))
 		}
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	version, err := j.follow(ctx, key, from, last, math.MaxInt, fn)
-	if err != nil {
-		return 0, err
-	}
-	if version != last {
-		return 0, broken(key, version, fmt.Sprintf("it is newer than the last event, %d", last))
-	}
-	return version, nil
-}
-
-// Page reads the first `limit` events of an aggregate after version `after`, in
-// order and with the chain checked as Replay does, and gives the version that
-// it reached. The caller knows that there are so many: where they are not, the
-// answer is EVENT_UNREADABLE, never a shorter page.
-func (j *Journal) Page(ctx context.Context, key Key, after uint64, limit int, fn func(Event) error) (uint64, error) {
-	return j.follow(ctx, key, after, math.MaxUint64, limit, fn)
-}
-
-// follow reads the events after version, until it reached the last one or has
-// read as many as the limit says.
-func (j *Journal) follow(ctx context.Context, key Key, version, last uint64, limit int, fn func(Event) error) (uint64, error) {
-	subject := key.Subject(j.service)
-	counted := func(e Event) error {
-		limit--
-		return fn(e)
-	}
-	for version < last && limit > 0 {
-		reached, err := j.replayBatch(ctx, key, subject, version, last, min(limit, replayBatch), counted)
-		if err != nil {
+		if err := j.follow(ctx, key, read, last, fn); err != nil {
 			return 0, err
 		}
-		if reached > version {
-			version = reached
+		closed, err := read.closed()
+		if err != nil {
+			return 0, broken(key, read.version, err.Error())
+		}
+		if closed {
+			return read.version, nil
+		}
+	}
+}
+
+// follow reads on until the chain reaches the event at `last`, or one behind it
+// where that was erased meanwhile.
+func (j *Journal) follow(ctx context.Context, key Key, read *chain, last uint64, fn func(Event) error) error {
+	subject := key.Subject(j.service)
+	next := func(e Event) (bool, error) {
+		if e.Previous != read.version && !e.ErasesPast && !j.erasable {
+			return false, broken(key, read.version, fmt.Sprintf("event %d names %d as the one before", e.Sequence, e.Previous))
+		}
+		if err := read.add(e); err != nil {
+			return false, broken(key, e.Sequence, err.Error())
+		}
+		return read.version < last, fn(e)
+	}
+	for read.version < last {
+		before := read.version
+		if err := j.batch(ctx, key, before+1, replayBatch, next); err != nil {
+			return err
+		}
+		if read.version > before {
 			continue
 		}
 		// A follower that lags may have answered. What it lacks, the leader has.
-		next, err := j.after(ctx, subject, version)
+		e, err := j.after(ctx, subject, before)
 		if errors.Is(err, errNoEvent) {
-			return 0, broken(key, version, "events are missing that should follow")
+			return broken(key, before, "events are missing that should follow")
+		}
+		if err == nil {
+			_, err = next(e)
 		}
 		if err != nil {
-			return 0, err
+			return err
 		}
-		if next.Previous != version {
-			return 0, misplaced(key, version, next)
-		}
-		if err := counted(next); err != nil {
-			return 0, err
-		}
-		version = next.Sequence
 	}
-	return version, nil
+	return nil
 }
 
-// replayBatch reads one batch after version and gives the version it reached,
-// which is the same one when the server answered nothing.
-func (j *Journal) replayBatch(ctx context.Context, key Key, subject string, version, last uint64, size int, fn func(Event) error) (uint64, error) {
+// batch reads an aggregate's events from a sequence on, by one request, and
+// calls fn for each until it wants no more. An answer may be short, or empty,
+// without being the end.
+func (j *Journal) batch(ctx context.Context, key Key, from uint64, size int, fn func(Event) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	messages, err := jetstreamext.GetBatch(ctx, j.js, j.stream, size,
-		jetstreamext.GetBatchMaxBytes(replayBytes), jetstreamext.GetBatchSeq(version+1), jetstreamext.GetBatchSubject(subject))
+		jetstreamext.GetBatchMaxBytes(replayBytes), jetstreamext.GetBatchSeq(from), jetstreamext.GetBatchSubject(key.Subject(j.service)))
 	if err != nil {
-		return 0, unavailable(err)
+		return unavailable(err)
 	}
 	for msg, err := range messages {
 		if errors.Is(err, jetstreamext.ErrNoMessages) {
-			return version, nil
+			return nil
 		}
 		if err != nil {
-			return 0, unavailable(err)
+			return unavailable(err)
 		}
 		event, err := parseEvent(msg.Subject, msg.Header, msg.Data, msg.Sequence)
 		if err != nil {
-			return 0, unreadable(key, msg.Sequence, err)
+			return unreadable(key, msg.Sequence, err)
 		}
-		if event.Previous != version {
-			return 0, misplaced(key, version, event)
-		}
-		if err := fn(event); err != nil {
-			return 0, err
-		}
-		if version = event.Sequence; version == last {
-			return version, nil
+		if more, err := fn(event); err != nil || !more {
+			return err
 		}
 	}
 	// An answer that breaks off ends as one that is complete.
 	if err := ctx.Err(); err != nil {
-		return 0, unavailable(err)
+		return unavailable(err)
 	}
-	return version, nil
+	return nil
+}
+
+// Events reads exactly the events of an aggregate at the sequences, which
+// ascend, and calls fn for each. One that is not there is EVENT_UNREADABLE.
+func (j *Journal) Events(ctx context.Context, key Key, sequences []uint64, fn func(Event) error) error {
+	// An answer holds all events from the first one wanted on. Where most were
+	// not wanted, so may the next be, and the next request asks for fewer and
+	// jumps sooner.
+	for size := len(sequences); len(sequences) > 0; {
+		wanted := 0
+		err := j.batch(ctx, key, sequences[0], min(size, len(sequences), replayBatch), func(e Event) (bool, error) {
+			if e.Sequence < sequences[0] {
+				return true, nil
+			}
+			if e.Sequence > sequences[0] {
+				return false, nil
+			}
+			wanted++
+			sequences = sequences[1:]
+			return len(sequences) > 0, fn(e)
+		})
+		if err != nil {
+			return err
+		}
+		size = 2 * wanted
+		if wanted > 0 {
+			continue
+		}
+		// A follower that lags may have answered. What it lacks, the leader has.
+		e, err := j.Get(ctx, sequences[0])
+		if err == nil && e.Key != key {
+			err = unreadable(key, sequences[0], fmt.Errorf("event %d is another aggregate's", sequences[0]))
+		}
+		if err == nil {
+			err = fn(e)
+		}
+		if err != nil {
+			return err
+		}
+		sequences, size = sequences[1:], 1
+	}
+	return nil
 }
 
 // Get reads one event by its sequence.
@@ -178,10 +214,6 @@ func (j *Journal) get(ctx context.Context, sequence uint64, subject string) (Eve
 		return Event{}, fault.New(fault.EventUnreadable, "event %d cannot be read", msg.Sequence).Wrap(err)
 	}
 	return event, nil
-}
-
-func misplaced(key Key, version uint64, e Event) error {
-	return broken(key, version, fmt.Sprintf("event %d names %d as the one before", e.Sequence, e.Previous))
 }
 
 func broken(key Key, version uint64, why string) error {

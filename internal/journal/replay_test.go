@@ -161,6 +161,11 @@ func TestAHoleInTheChainIsUnreadableAndNeverShorter(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			config := stream.CachedInfo().Config
+			config.DenyDelete = true
+			if _, err := js.UpdateStream(t.Context(), config); err != nil {
+				t.Fatal(err)
+			}
 			j := open(t, n.URL())
 			var seen []uint64
 			_, err = j.Replay(t.Context(), key("x"), 0, func(e journal.Event) error {
