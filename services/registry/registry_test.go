@@ -395,7 +395,7 @@ func TestListOperationsPages(t *testing.T) {
 			break
 		}
 	}
-	if fmt.Sprint(got) != "[conversation/list conversation/read conversation/say conversation/start]" {
+	if fmt.Sprint(got) != "[conversation/list conversation/read conversation/say conversation/start group/start]" {
 		t.Fatalf("got %v", got)
 	}
 	_, err := r.operations(alice).ListOperations(t.Context(), &registryv1.ListOperationsRequest{PageToken: "../x"})

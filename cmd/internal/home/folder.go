@@ -20,6 +20,7 @@ import (
 //	audit.key         signs checkpoints of the audit log
 //	audit.pub         its public half, for auditors
 //	journal/          what NATS stores, and whether grants were seeded in it
+//	search/           the search index over messages, made from the journal
 //	lock              held by the mesh that runs on the folder
 type Folder string
 
@@ -31,6 +32,9 @@ func (f Folder) Token(name string) string { return f.path("tokens", name+".jwt")
 
 // Journal is where NATS stores streams.
 func (f Folder) Journal() string { return f.path("journal") }
+
+// Search is where the conversation service keeps its index.
+func (f Folder) Search() string { return f.path("search") }
 
 func (f Folder) path(parts ...string) string {
 	return filepath.Join(append([]string{string(f)}, parts...)...)

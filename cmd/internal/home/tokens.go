@@ -32,16 +32,21 @@ var (
 	OperatorScopes = []string{
 		"inbox.operate", "conversation.read", "conversation.write", "dispatch.read", "operation.read", "weir.reflect",
 	}
+	// Archivists read every conversation of their tenant, and may erase.
+	ArchivistScopes = []string{
+		"conversation.admin", "conversation.erase", "conversation.read", "conversation.write", "weir.reflect",
+	}
 )
 
 // People are the names of the ready-made tokens and whom each one proves.
 var People = map[string]identity.Caller{
-	"agent":    {Tenant: Tenant, Subject: "agent:alice", Scopes: AgentScopes},
-	"worker":   {Tenant: Tenant, Subject: "agent:bob", Scopes: AgentScopes},
-	"approver": {Tenant: Tenant, Subject: "human:carol", Scopes: ApproverScopes},
-	"admin":    {Tenant: Tenant, Subject: "human:ann", Scopes: AdminScopes},
-	"auditor":  {Tenant: Tenant, Subject: "human:ida", Scopes: AuditorScopes},
-	"operator": {Tenant: Tenant, Subject: "human:omar", Scopes: OperatorScopes},
+	"agent":     {Tenant: Tenant, Subject: "agent:alice", Scopes: AgentScopes},
+	"worker":    {Tenant: Tenant, Subject: "agent:bob", Scopes: AgentScopes},
+	"approver":  {Tenant: Tenant, Subject: "human:carol", Scopes: ApproverScopes},
+	"admin":     {Tenant: Tenant, Subject: "human:ann", Scopes: AdminScopes},
+	"auditor":   {Tenant: Tenant, Subject: "human:ida", Scopes: AuditorScopes},
+	"operator":  {Tenant: Tenant, Subject: "human:omar", Scopes: OperatorScopes},
+	"archivist": {Tenant: Tenant, Subject: "human:rita", Scopes: ArchivistScopes},
 }
 
 // Services are the tokens that the services call each other with. They belong to no

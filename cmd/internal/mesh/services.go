@@ -45,7 +45,7 @@ func services(data home.Folder, p *ports, redis, nats string, metrics *prometheu
 			})
 		},
 		func(ctx context.Context) error {
-			return conversation.Run(ctx, conversation.Config{Serve: on(p.conversation), Stores: stores})
+			return conversation.Run(ctx, conversation.Config{Serve: on(p.conversation), Stores: stores, Index: data.Search()})
 		},
 		func(ctx context.Context) error {
 			return inbox.Run(ctx, inbox.Config{Serve: on(p.inbox), Stores: stores})
