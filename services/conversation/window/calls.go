@@ -119,7 +119,7 @@ func singles(run []taken) partSet {
 					single.add(before.open)
 				}
 				last[id] = said{open: p, at: i}
-			case result && known && (before.open != nil || lastHidden <= before.at):
+			case result && known && (before.open != nil || lastHidden < before.at):
 				last[id] = said{at: i}
 			case result:
 				// Its call is not there, or is answered, and another may be hidden.

@@ -2,7 +2,6 @@ package window_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -202,12 +201,6 @@ func asked(s *source, wanted bool) string {
 }
 
 func shown(c conversation, w window.Window, err error) string {
-	if small, ok := errors.AsType[*window.TooSmallError](err); ok {
-		if small.Beyond {
-			return fmt.Sprintf("beyond any budget: %d\n", small.Needed)
-		}
-		return fmt.Sprintf("too small: needs %d\n", small.Needed)
-	}
 	if err != nil {
 		return err.Error() + "\n"
 	}

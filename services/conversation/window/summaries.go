@@ -16,7 +16,7 @@ type summaries struct {
 func newSummaries(all []Summary, head int64) summaries {
 	var usable []Summary
 	for _, s := range all {
-		if 1 <= s.First && s.First <= s.Last && s.Last < s.Position && s.Position <= head {
+		if 1 <= s.First && s.Last < s.Position && s.Position <= head {
 			usable = append(usable, s)
 		}
 	}

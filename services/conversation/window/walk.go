@@ -58,9 +58,8 @@ func begin(ctx context.Context, r Request, source Source) (*walk, error) {
 	for _, s := range w.summaries.ahead {
 		w.own[s.Position] = nil
 	}
-	pinned := slices.DeleteFunc(slices.Clone(r.Pinned), func(p int64) bool { return p < 1 || p > r.Head })
+	pinned := slices.DeleteFunc(slices.Clone(r.Pinned), func(p int64) bool { return p > r.Head })
 	slices.Sort(pinned)
-	pinned = slices.Compact(pinned)
 	for i, p := range slices.Backward(pinned) {
 		floor := p
 		for i > 0 && pinned[i-1] == floor-1 {

@@ -65,8 +65,8 @@ type Request struct {
 	Head     int64
 	Budget   int64
 	Estimate Estimate
-	// Pinned are the positions of pinned messages, in any order. Those past Head
-	// are not looked at.
+	// Pinned are the positions of pinned messages, each once and in any order.
+	// Those past Head are not looked at.
 	Pinned []int64
 	// Summaries are all of the conversation, in any order. Those past Head are
 	// not looked at.
