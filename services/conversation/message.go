@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -69,10 +70,18 @@ func saidBy(author, field string, m *conversationv1.NewMessage) (message, error)
 		return message{}, fault.New(fault.FieldInvalid, "the range of a summary is empty").
 			Field(field+"summarizes", "first must not be after last")
 	}
+	if (m.GetPinned() || m.GetSummarizes() != nil) && hasCalls(m.GetParts()) {
+		return message{}, fault.New(fault.FieldInvalid, "pinned messages and summaries stand apart from others").
+			Field(field+"parts", "hold a call or a result, which must stand where it happened")
+	}
 	return message{
 		ID: m.GetMessageId(), Author: author, Parts: m.GetParts(), To: m.GetTo(), ReplyTo: m.GetReplyTo(),
 		Pinned: m.GetPinned(), Summarizes: m.GetSummarizes(), field: field,
 	}.signed(), nil
+}
+
+func hasCalls(parts []*conversationv1.Part) bool {
+	return slices.ContainsFunc(parts, func(p *conversationv1.Part) bool { return p.GetCall() != nil || p.GetResult() != nil })
 }
 
 // signed has the fingerprint of its content.

@@ -162,8 +162,11 @@ func (s *messageServer) GetContext(ctx context.Context, req *conversationv1.GetC
 		return s.history.cutDown(ctx, key, c, span{first, last})
 	})
 	if small, ok := errors.AsType[*window.TooSmallError](err); ok {
-		return nil, fault.New(fault.BudgetTooSmall, "the budget is too small for any window").
-			Field("budget", "must be at least "+strconv.FormatInt(small.Needed, 10)).
+		refusal := fault.New(fault.BudgetTooSmall, "the budget is too small for any window")
+		if small.Beyond {
+			return nil, refusal.Field("budget", "cannot be large enough: the newest message belongs to one too far back")
+		}
+		return nil, refusal.Field("budget", "must be at least "+strconv.FormatInt(small.Needed, 10)).
 			With("needed", strconv.FormatInt(small.Needed, 10))
 	}
 	if err != nil {

@@ -3,6 +3,7 @@ package conversation
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -28,13 +29,14 @@ const (
 // searcher finds messages by their words. Its index belongs to this replica, which
 // feeds it from the journal; until it has caught up, there is no search.
 type searcher struct {
-	index    *search.Index
+	open     func() (*search.Index, error)
 	consumer *journal.Consumer
-	journal  *journal.Journal
 	history  *history
 	log      *slog.Logger
 
 	mu sync.Mutex
+	// index is replaced by an empty one when it is broken.
+	index *search.Index
 	// ready says that all is indexed that was there when this process began.
 	ready bool
 	// removed counts the entries that erasures took, by conversation.
@@ -43,17 +45,30 @@ type searcher struct {
 	applied chan struct{}
 }
 
-func newSearcher(index *search.Index, consumer *journal.Consumer, h *history, log *slog.Logger) *searcher {
+func newSearcher(open func() (*search.Index, error), consumer *journal.Consumer, h *history, log *slog.Logger) (*searcher, error) {
+	index, err := open()
 	return &searcher{
-		index: index, consumer: consumer, journal: h.journal, history: h, log: log,
+		open: open, index: index, consumer: consumer, history: h, log: log,
 		removed: make(map[journal.Key]int64), applied: make(chan struct{}),
-	}
+	}, err
 }
 
-// run feeds the index until ctx ends.
+func (s *searcher) current() *search.Index {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.index
+}
+
+// run feeds the index until ctx ends, and an empty one in its place where it breaks.
 func (s *searcher) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if err := s.follow(ctx); err != nil {
+		err := s.follow(ctx)
+		select {
+		case <-s.current().Broken():
+			err = errors.Join(err, s.reopen())
+		default:
+		}
+		if err != nil {
 			s.log.Warn("the search index is not fed, trying on", "error", err)
 		}
 		_ = journal.Pause(ctx, feedRetry)
@@ -61,8 +76,25 @@ func (s *searcher) run(ctx context.Context) error {
 	return nil
 }
 
+func (s *searcher) reopen() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ready = false
+	if err := s.index.Close(); err != nil {
+		s.log.Warn("broken search index not removed", "error", err)
+	}
+	index, err := s.open()
+	if err == nil {
+		s.index = index
+	}
+	return err
+}
+
+func (s *searcher) close() error { return s.current().Close() }
+
 // follow reads the stream from behind what the index shows.
 func (s *searcher) follow(ctx context.Context) error {
+	index := s.current()
 	heard := make(chan journal.Stored, indexBatch)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -70,7 +102,7 @@ func (s *searcher) follow(ctx context.Context) error {
 	caughtUp := make(chan struct{}, 1)
 	go func() {
 		defer close(heard)
-		end <- s.consumer.Tail(ctx, s.index.Sequence()+1, func(e journal.Stored) error {
+		end <- s.consumer.Tail(ctx, index.Sequence()+1, func(e journal.Stored) error {
 			select {
 			case heard <- e:
 				return nil
@@ -79,7 +111,7 @@ func (s *searcher) follow(ctx context.Context) error {
 			}
 		}, func() { caughtUp <- struct{}{} })
 	}()
-	pending := &feeding{searcher: s}
+	pending := &feeding{searcher: s, index: index}
 	timer := time.NewTimer(indexPause)
 	defer timer.Stop()
 	for {
@@ -121,6 +153,7 @@ func unlessOver(ctx context.Context, err error) error {
 // feeding is events on their way into the index.
 type feeding struct {
 	*searcher
+	index    *search.Index
 	batch    search.Batch
 	events   int
 	sequence uint64
@@ -194,11 +227,12 @@ func (f *feeding) flush() error {
 // forget waits until the index has heard of an erasure and holds nothing of it any
 // more, and gives how many entries that took.
 func (s *searcher) forget(ctx context.Context, key journal.Key, version uint64) (int64, error) {
-	for s.index.Sequence() < version {
+	index := s.current()
+	for index.Sequence() < version {
 		s.mu.Lock()
 		applied := s.applied
 		s.mu.Unlock()
-		if s.index.Sequence() >= version {
+		if index.Sequence() >= version {
 			break
 		}
 		select {
@@ -207,7 +241,7 @@ func (s *searcher) forget(ctx context.Context, key journal.Key, version uint64) 
 			return 0, ctx.Err()
 		}
 	}
-	if err := s.index.Purge(ctx); err != nil {
+	if err := index.Purge(ctx); err != nil {
 		return 0, err
 	}
 	s.mu.Lock()
@@ -247,7 +281,7 @@ func (s *searcher) find(ctx context.Context, caller identity.Caller, conversatio
 	}
 	var found []*conversationv1.Message
 	for {
-		hits, err := s.index.Search(ctx, caller.Tenant, conversationID, words, after, size)
+		hits, err := s.current().Search(ctx, caller.Tenant, conversationID, words, after, size)
 		if err != nil {
 			return nil, "", fault.From(err)
 		}

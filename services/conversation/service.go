@@ -84,18 +84,19 @@ func newService(stores *backend.Backend, cfg Config) (_ *service, err error) {
 		}
 		folder = s.folder
 	}
-	index, err := search.Open(folder, stores.Journal.Identity())
+	s.search, err = newSearcher(func() (*search.Index, error) {
+		return search.Open(folder, stores.Journal.Identity(), stores.Log)
+	}, indexed, s.history, stores.Log)
 	if err != nil {
 		return nil, fmt.Errorf("--index: %w", err)
 	}
-	s.search = newSearcher(index, indexed, s.history, stores.Log)
 	s.eraser = &eraser{history: s.history, hot: stores.Hot, search: s.search}
 	s.keeper = &keeper{rules: s.rules, eraser: s.eraser, every: cmp.Or(cfg.RetentionEvery, retentionEvery)}
 	return s, nil
 }
 
 func (s *service) close() {
-	if err := s.search.index.Close(); err != nil {
+	if err := s.search.close(); err != nil {
 		s.stores.Log.Warn("search index not closed", "error", err)
 	}
 	if s.folder != "" {

@@ -84,7 +84,7 @@ type NewMessage struct {
 	To      []string `protobuf:"bytes,3,rep,name=to,proto3" json:"to,omitempty"`
 	ReplyTo string   `protobuf:"bytes,4,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
 	// Pinned messages come first in every context window; at most 32 in a
-	// conversation.
+	// conversation. They hold neither calls nor results, nor do summaries.
 	Pinned bool `protobuf:"varint,5,opt,name=pinned,proto3" json:"pinned,omitempty"`
 	// Summarizes says that this message stands for earlier ones; at most 1,000
 	// summaries in a conversation. One whose range would part a call from its
@@ -181,7 +181,7 @@ type AppendMessageRequest struct {
 	// another message came since.
 	ExpectedHead *int64 `protobuf:"varint,6,opt,name=expected_head,json=expectedHead,proto3,oneof" json:"expected_head,omitempty"`
 	// Pinned messages come first in every context window; at most 32 in a
-	// conversation.
+	// conversation. They hold neither calls nor results, nor do summaries.
 	Pinned bool `protobuf:"varint,7,opt,name=pinned,proto3" json:"pinned,omitempty"`
 	// Summarizes says that this message stands for earlier ones, as in NewMessage.
 	Summarizes    *Range `protobuf:"bytes,8,opt,name=summarizes,proto3" json:"summarizes,omitempty"`
@@ -1141,7 +1141,7 @@ func (*GetContextRequest_MaxTokens) isGetContextRequest_Budget() {}
 type TokenBudget struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Tokens int64                  `protobuf:"varint,1,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// Bytes_per_token is 0.5 to 16; 4 if unset.
+	// Bytes_per_token is 0.5 to 8; 4 if unset.
 	BytesPerToken float64 `protobuf:"fixed64,2,opt,name=bytes_per_token,json=bytesPerToken,proto3" json:"bytes_per_token,omitempty"`
 	// Tokens_per_message is what the frame of a message takes, 0 to 1,000.
 	TokensPerMessage int64 `protobuf:"varint,3,opt,name=tokens_per_message,json=tokensPerMessage,proto3" json:"tokens_per_message,omitempty"`
@@ -1695,10 +1695,10 @@ const file_weir_conversation_v1_message_service_proto_rawDesc = "" +
 	"\n" +
 	"max_tokens\x18\x04 \x01(\v2!.weir.conversation.v1.TokenBudgetH\x00R\tmaxTokensB\x0f\n" +
 	"\x06budget\x12\x05\xbaH\x02\b\x01B\a\n" +
-	"\x05_head\"\xb1\x01\n" +
-	"\vTokenBudget\x12$\n" +
-	"\x06tokens\x18\x01 \x01(\x03B\f\xbaH\t\"\a\x18\x80\x80\x80\x01(\x01R\x06tokens\x12B\n" +
-	"\x0fbytes_per_token\x18\x02 \x01(\x01B\x1a\xbaH\x17\xd8\x01\x01\x12\x12\x19\x00\x00\x00\x00\x00\x000@)\x00\x00\x00\x00\x00\x00\xe0?R\rbytesPerToken\x128\n" +
+	"\x05_head\"\xb0\x01\n" +
+	"\vTokenBudget\x12#\n" +
+	"\x06tokens\x18\x01 \x01(\x03B\v\xbaH\b\"\x06\x18\x80\x80@(\x01R\x06tokens\x12B\n" +
+	"\x0fbytes_per_token\x18\x02 \x01(\x01B\x1a\xbaH\x17\xd8\x01\x01\x12\x12\x19\x00\x00\x00\x00\x00\x00 @)\x00\x00\x00\x00\x00\x00\xe0?R\rbytesPerToken\x128\n" +
 	"\x12tokens_per_message\x18\x03 \x01(\x03B\n" +
 	"\xbaH\a\"\x05\x18\xe8\a(\x00R\x10tokensPerMessage\"\x8d\x01\n" +
 	"\x12GetContextResponse\x129\n" +

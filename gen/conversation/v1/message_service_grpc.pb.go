@@ -89,7 +89,8 @@ type MessageServiceClient interface {
 	// window.
 	//
 	// Errors: CONVERSATION_NOT_FOUND, CURSOR_UNAVAILABLE (head), BUDGET_TOO_SMALL
-	// (metadata `needed`: what the pinned messages and the newest unit take).
+	// (metadata `needed`: what the pinned messages and the newest unit take, where
+	// any budget is enough).
 	GetContext(ctx context.Context, in *GetContextRequest, opts ...grpc.CallOption) (*GetContextResponse, error)
 	// SearchMessages finds messages by words and phrases, newest first, in
 	// conversations that the caller can read. Text, JSON data, and inputs and
@@ -287,7 +288,8 @@ type MessageServiceServer interface {
 	// window.
 	//
 	// Errors: CONVERSATION_NOT_FOUND, CURSOR_UNAVAILABLE (head), BUDGET_TOO_SMALL
-	// (metadata `needed`: what the pinned messages and the newest unit take).
+	// (metadata `needed`: what the pinned messages and the newest unit take, where
+	// any budget is enough).
 	GetContext(context.Context, *GetContextRequest) (*GetContextResponse, error)
 	// SearchMessages finds messages by words and phrases, newest first, in
 	// conversations that the caller can read. Text, JSON data, and inputs and
