@@ -101,7 +101,7 @@ func TestAConversationFromItsStartToItsLastPage(t *testing.T) {
 	}
 	wantEqual(t, "what bob said", resp.GetMessage(), &conversationv1.Message{
 		ConversationId: "c", MessageId: "m2", Position: 2, Author: bob, Parts: data(`{"a": [1, 2]}`),
-		To: []string{ann}, ReplyTo: "m1", CreateTime: resp.GetMessage().GetCreateTime(),
+		To: []string{ann}, Addressed: []string{ann}, ReplyTo: "m1", CreateTime: resp.GetMessage().GetCreateTime(),
 	})
 
 	got, err := r.messages.GetMessage(m.as(bob), &conversationv1.GetMessageRequest{ConversationId: "c", MessageId: "m1"})
@@ -243,7 +243,7 @@ func TestPagesHaveExactEdgesBothWays(t *testing.T) {
 	m := newMesh(t)
 	r := m.start()
 	m.create(r, "c")
-	const n = runLength + 5
+	const n = 2*runLength + 5
 	for i := range n {
 		m.say(r, "c", fmt.Sprint("m", i+1), "hello")
 	}
@@ -436,7 +436,11 @@ func TestIDsThatTryToBeMoreThanIDs(t *testing.T) {
 	}
 	for _, id := range hostile {
 		_, err := r.conversations.CreateConversation(ctx, &conversationv1.CreateConversationRequest{ConversationId: id})
-		wantReason(t, err, fault.IDMalformed)
+		if id == "" {
+			wantReason(t, err, fault.FieldInvalid) // an id or a request_id
+		} else {
+			wantReason(t, err, fault.IDMalformed)
+		}
 		_, err = r.conversations.GetConversation(ctx, &conversationv1.GetConversationRequest{ConversationId: id})
 		wantReason(t, err, fault.IDMalformed)
 		_, err = r.messages.ListMessages(ctx, &conversationv1.ListMessagesRequest{ConversationId: id})
