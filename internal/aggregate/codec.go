@@ -83,5 +83,5 @@ func Decode[E proto.Message](e journal.Event) (Recorded[E], error) {
 	if err != nil {
 		return Recorded[E]{}, fault.New(fault.EventUnreadable, "an event of this %s cannot be read", e.Key.Kind).Wrap(err)
 	}
-	return Recorded[E]{Event: event, ID: e.ID, Time: e.Time, Sequence: e.Sequence}, nil
+	return Recorded[E]{Event: event, ID: e.ID, Time: e.Time, Sequence: e.Sequence, ErasesPast: e.ErasesPast}, nil
 }

@@ -22,7 +22,7 @@ func told(t testing.TB, l *ledgerLoop, id string) ([]string, error) {
 		if int64(s.State.Entries.Len()) != s.State.Count {
 			t.Errorf("the state at %d has count %d and %d entries", s.Version, s.State.Count, s.State.Entries.Len())
 		}
-		lines = append(lines, fmt.Sprintf("%s makes %d", e.Event.GetMessageAppended().GetMessageId(), s.State.Count))
+		lines = append(lines, fmt.Sprintf("%s makes %d", noted(e.Event), s.State.Count))
 		return nil
 	})
 	return lines, err
@@ -80,7 +80,7 @@ func TestAHistoryWithAnUnreadableEventIsToldUpToIt(t *testing.T) {
 	a := r.replica()
 	one := must(t, a, "x", "one")
 	if _, err := r.journal.Append(t.Context(), journal.Event{
-		ID: "bad", Type: "weir.conversation.v1.MessageAppended", Key: key("x"),
+		ID: "bad", Type: "weir.conversation.v1.MessagesAppended", Key: key("x"),
 		Time: time.Now().UTC().Truncate(time.Microsecond), Data: []byte("\xff\xff not protobuf"),
 	}, one.Version); err != nil {
 		t.Fatal(err)

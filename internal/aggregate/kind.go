@@ -26,6 +26,15 @@ type Kind[S any, E proto.Message] struct {
 	// Evolve gives the state after an event. It is pure, and total: an event
 	// that was appended is history, there is nothing to refuse.
 	Evolve func(S, Recorded[E]) S
+	// Erases says what an event erases of its aggregate's past, as journal.Event
+	// has it: earlier events by name, or all of them. Nil for a kind whose events
+	// erase nothing. The loop only says so in the journal; the service removes them
+	// once the event is in.
+	//
+	// Evolve then hears histories without the erased events, and the event that
+	// carries what must stay of them only later. After one that erases the past it
+	// is given the zero state, whatever was there before.
+	Erases func(E) ([]journal.Erased, bool)
 	// Codec lays the state out as the fields of a Redis hash.
 	Codec Codec[S, E]
 	// Lists says in which of its tenant's lists the aggregate stands at a
@@ -46,12 +55,16 @@ type Recorded[E proto.Message] struct {
 	ID       string
 	Time     time.Time
 	Sequence uint64
+	// ErasesPast says that the state follows from this event alone.
+	ErasesPast bool
 }
 
 // Codec lays a state out as the fields of a Redis hash: a root field, and one
 // field for each entry of what can grow. Names must not begin with a dot.
 type Codec[S any, E proto.Message] interface {
 	// Touched names the fields that an event may change, in the state after it.
+	// Nil says that the document is to be written anew: fields that the state does
+	// not name any more are gone then.
 	Touched(S, E) []string
 	// Names names all fields.
 	Names(S) []string

@@ -10,6 +10,7 @@ import (
 
 	conversationv1 "weir/gen/conversation/v1"
 	"weir/internal/hot"
+	"weir/internal/journal"
 )
 
 // ledger is the tests' own kind of aggregate: a count and an entry for each
@@ -49,9 +50,52 @@ func noteOnly(id string, limit int64) Decide[ledger, *conversationv1.Event] {
 }
 
 func noteEvent(id string, position int64) *conversationv1.Event {
-	return &conversationv1.Event{Actor: "agent:test", Event: &conversationv1.Event_MessageAppended{
-		MessageAppended: &conversationv1.MessageAppended{MessageId: id, Position: position},
+	return &conversationv1.Event{Actor: "agent:test", Event: &conversationv1.Event_MessagesAppended{
+		MessagesAppended: &conversationv1.MessagesAppended{
+			FirstPosition: position,
+			Messages:      []*conversationv1.AppendedMessage{{MessageId: id}},
+		},
 	}}
+}
+
+// noted is the id of the entry that an event adds, "" if it adds none.
+func noted(e *conversationv1.Event) string {
+	for _, m := range e.GetMessagesAppended().GetMessages() {
+		return m.GetMessageId()
+	}
+	return ""
+}
+
+// redact erases the event of an entry, which keeps its position under another id.
+func redact(id string, gone ...journal.Erased) Decide[ledger, *conversationv1.Event] {
+	return func(l ledger, _ time.Time) (*conversationv1.Event, error) {
+		if !l.has(id) {
+			return nil, errRefused
+		}
+		position, _ := l.Entries.Get(id)
+		redacted := &conversationv1.MessagesRedacted{Messages: []*conversationv1.Replaced{
+			{Position: position, Message: &conversationv1.AppendedMessage{MessageId: "redacted-" + strconv.FormatInt(position, 10)}},
+		}}
+		for _, e := range gone {
+			redacted.Erased = append(redacted.Erased, &conversationv1.ErasedEvent{Sequence: e.Sequence, Previous: e.Previous})
+		}
+		return &conversationv1.Event{Event: &conversationv1.Event_MessagesRedacted{MessagesRedacted: redacted}}, nil
+	}
+}
+
+// clearAll erases the past of a ledger, which goes on empty.
+func clearAll(ledger, time.Time) (*conversationv1.Event, error) {
+	return &conversationv1.Event{Event: &conversationv1.Event_ConversationDeleted{
+		ConversationDeleted: &conversationv1.ConversationDeleted{},
+	}}, nil
+}
+
+func ledgerErases(e *conversationv1.Event) ([]journal.Erased, bool) {
+	var gone []journal.Erased
+	for _, one := range e.GetMessagesRedacted().GetErased() {
+		gone = append(gone, journal.Erased{Sequence: one.GetSequence(), Previous: one.GetPrevious()})
+	}
+	return gone, e.GetConversationDeleted() != nil
 }
 
 func (l ledger) has(id string) bool {
@@ -63,24 +107,38 @@ func (l ledger) has(id string) bool {
 }
 
 func evolveLedger(l ledger, e Recorded[*conversationv1.Event]) ledger {
-	appended := e.Event.GetMessageAppended()
-	if appended == nil {
-		return l
-	}
 	if l.Entries == nil {
 		l.Entries = immutable.NewMap[string, int64](nil)
 		l.First = e.Sequence
 		l.Due = e.Time.Add(time.Hour)
 	}
-	l.Count = appended.GetPosition()
-	l.Entries = l.Entries.Set(appended.GetMessageId(), appended.GetPosition())
+	appended := e.Event.GetMessagesAppended()
+	for i, m := range appended.GetMessages() {
+		l.Count = appended.GetFirstPosition() + int64(i)
+		l.Entries = l.Entries.Set(m.GetMessageId(), l.Count)
+	}
+	for _, replaced := range e.Event.GetMessagesRedacted().GetMessages() {
+		for itr := l.Entries.Iterator(); !itr.Done(); {
+			if id, position, _ := itr.Next(); position == replaced.GetPosition() {
+				l.Entries = l.Entries.Delete(id)
+			}
+		}
+		l.Entries = l.Entries.Set(replaced.GetMessage().GetMessageId(), replaced.GetPosition())
+		l.Count = max(l.Count, replaced.GetPosition())
+	}
 	return l
 }
 
 type ledgerCodec struct{}
 
 func (ledgerCodec) Touched(_ ledger, e *conversationv1.Event) []string {
-	return []string{RootField, "e:" + e.GetMessageAppended().GetMessageId()}
+	if id := noted(e); id != "" {
+		return []string{RootField, "e:" + id}
+	}
+	if e.GetConversationDeleted() != nil {
+		return []string{RootField}
+	}
+	return nil
 }
 
 func (ledgerCodec) Names(l ledger) []string {
@@ -128,6 +186,7 @@ func ledgerKind() Kind[ledger, *conversationv1.Event] {
 	return Kind[ledger, *conversationv1.Event]{
 		Name:   "ledger",
 		Evolve: evolveLedger,
+		Erases: ledgerErases,
 		Codec:  ledgerCodec{},
 		Lists: func(l ledger, version uint64) []hot.Entry {
 			return []hot.Entry{{Set: "all", Score: l.First}, {Set: "active", Score: version}}

@@ -158,13 +158,17 @@ func (l *Loop[S, E]) append(ctx context.Context, key journal.Key, current Snapsh
 		Data:        data,
 		Traceparent: journal.Traceparent(ctx),
 	}
+	if l.kind.Erases != nil {
+		record.Erases, record.ErasesPast = l.kind.Erases(event)
+	}
 	sequence, err := l.journal.Append(ctx, record, current.Version)
 	if err != nil {
 		return Snapshot[S]{}, err
 	}
-	next := l.evolve(current, Recorded[E]{Event: event, ID: record.ID, Time: now, Sequence: sequence})
+	recorded := Recorded[E]{Event: event, ID: record.ID, Time: now, Sequence: sequence, ErasesPast: record.ErasesPast}
+	next := l.evolve(current, recorded)
 	next = l.keep(ctx, key, next)
-	next.shown = l.refresh(context.WithoutCancel(ctx), key, current.Version, next, event)
+	next.shown = l.refresh(context.WithoutCancel(ctx), key, current.Version, next, recorded)
 	l.remember(key, next)
 	return next, nil
 }
@@ -179,26 +183,42 @@ func (l *Loop[S, E]) after(current Snapshot[S], e journal.Event) (Snapshot[S], e
 }
 
 func (l *Loop[S, E]) evolve(current Snapshot[S], event Recorded[E]) Snapshot[S] {
-	return Snapshot[S]{State: l.kind.Evolve(current.State, event), Version: event.Sequence, tail: current.tail + 1}
+	state := current.State
+	if event.ErasesPast {
+		// Who remembers the past must not come to another state than who never
+		// heard of it.
+		var none S
+		state = none
+	}
+	return Snapshot[S]{State: l.kind.Evolve(state, event), Version: event.Sequence, tail: current.tail + 1}
 }
 
-// refresh shows in Redis what one event changed, and gives the epoch that it did
-// so in. What fails here, the projector repairs: it hears of every event.
-func (l *Loop[S, E]) refresh(ctx context.Context, key journal.Key, from uint64, next Snapshot[S], event E) string {
+// refresh shows an event in Redis, and gives the epoch that it did so in. What
+// fails here, the projector repairs: it hears of every event.
+func (l *Loop[S, E]) refresh(ctx context.Context, key journal.Key, from uint64, next Snapshot[S], event Recorded[E]) string {
 	epoch := l.hot.KnownEpoch()
-	change, err := l.kind.encode(next.State, l.kind.Codec.Touched(next.State, event))
-	if err == nil {
-		var applied hot.Applied
-		applied, err = l.hot.Refresh(ctx, key, from, next.Version, change, l.kind.row(next.State, next.Version))
-		if err == nil && applied == hot.Gap {
-			err = l.put(ctx, key, next)
-		}
-	}
-	if err != nil {
+	if err := l.show(ctx, key, from, next, event); err != nil {
 		l.log.Debug("hot store not refreshed, the projector will", "key", key.String(), "error", err)
 		return ""
 	}
 	return epoch
+}
+
+// show writes to Redis what one event changed from the version before it.
+func (l *Loop[S, E]) show(ctx context.Context, key journal.Key, from uint64, next Snapshot[S], event Recorded[E]) error {
+	touched := l.kind.Codec.Touched(next.State, event.Event)
+	if touched == nil || event.ErasesPast {
+		return l.put(ctx, key, next)
+	}
+	change, err := l.kind.encode(next.State, touched)
+	if err != nil {
+		return fault.New(fault.Bug, "a %s cannot be encoded", l.kind.Name).Wrap(err)
+	}
+	applied, err := l.hot.Refresh(ctx, key, from, next.Version, change, l.kind.row(next.State, next.Version))
+	if err == nil && applied == hot.Gap {
+		err = l.put(ctx, key, next)
+	}
+	return err
 }
 
 // put writes the whole state to Redis.

@@ -18,7 +18,10 @@ import (
 	"weir/internal/meshtest"
 )
 
-type ledgerLoop = Loop[ledger, *conversationv1.Event]
+type (
+	ledgerEvent = conversationv1.Event
+	ledgerLoop  = Loop[ledger, *ledgerEvent]
+)
 
 // rig is a service with one kind of aggregate, over real servers.
 type rig struct {
@@ -28,19 +31,34 @@ type rig struct {
 	nc      *nats.Conn
 	journal *journal.Journal
 	hot     *hot.Store
+
+	openJournal func(context.Context, *nats.Conn, string, int, *slog.Logger) (*journal.Journal, error)
 }
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	r := &rig{t: t, nats: meshtest.StartNATS(t), redis: meshtest.StartRedis(t)}
+	r := &rig{t: t, nats: meshtest.StartNATS(t), redis: meshtest.StartRedis(t), openJournal: journal.Open}
+	r.connect()
+	return r
+}
+
+// newErasableRig is one from whose journal events can be erased.
+func newErasableRig(t testing.TB) *rig {
+	t.Helper()
+	r := &rig{t: t, nats: meshtest.StartNATS(t), redis: meshtest.StartRedis(t), openJournal: journal.OpenErasable}
+	r.connect()
+	return r
+}
+
+func (r *rig) connect() {
+	r.t.Helper()
 	r.nc = r.nats.Connect()
 	r.journal, r.hot = r.open(r.nc)
-	return r
 }
 
 func (r *rig) open(nc *nats.Conn) (*journal.Journal, *hot.Store) {
 	r.t.Helper()
-	j, err := journal.Open(r.t.Context(), nc, "test", 1, slog.New(slog.DiscardHandler))
+	j, err := r.openJournal(r.t.Context(), nc, "test", 1, slog.New(slog.DiscardHandler))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -305,7 +323,7 @@ func TestACorruptEventIsDataLossAndKept(t *testing.T) {
 	a := r.replica()
 	one := must(t, a, "x", "one")
 	bad := journal.Event{
-		ID: "bad", Type: "weir.conversation.v1.MessageAppended", Key: key("x"),
+		ID: "bad", Type: "weir.conversation.v1.MessagesAppended", Key: key("x"),
 		Time: time.Now().UTC().Truncate(time.Microsecond), Data: []byte("\xff\xff not protobuf"),
 	}
 	sequence, err := r.journal.Append(t.Context(), bad, one.Version)

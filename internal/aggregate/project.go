@@ -56,7 +56,7 @@ func (l *Loop[S, E]) project(ctx context.Context, epoch string, e journal.Event)
 		}
 		next := l.evolve(s, event)
 		l.remember(e.Key, next)
-		return l.show(ctx, e, next, event.Event)
+		return l.show(ctx, e.Key, e.Previous, next, event)
 	}
 	if s, err = l.catchUp(ctx, e.Key, Snapshot[S]{}); err != nil {
 		return err
@@ -65,19 +65,6 @@ func (l *Loop[S, E]) project(ctx context.Context, epoch string, e journal.Event)
 		return nil // erased since
 	}
 	return l.put(ctx, e.Key, s)
-}
-
-// show is refresh for the projector: what fails must come again.
-func (l *Loop[S, E]) show(ctx context.Context, e journal.Event, next Snapshot[S], event E) error {
-	change, err := l.kind.encode(next.State, l.kind.Codec.Touched(next.State, event))
-	if err != nil {
-		return fault.New(fault.Bug, "a %s cannot be encoded", l.kind.Name).Wrap(err)
-	}
-	applied, err := l.hot.Refresh(ctx, e.Key, e.Previous, next.Version, change, l.kind.row(next.State, next.Version))
-	if err == nil && applied == hot.Gap {
-		err = l.put(ctx, e.Key, next)
-	}
-	return err
 }
 
 // Projector keeps Redis showing what the journal holds, for all kinds of one

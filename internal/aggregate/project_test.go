@@ -546,7 +546,7 @@ func TestAnUnreadableEventLeavesListsCompleteAndItsAggregateUnreadable(t *testin
 	one := must(t, writer, "x", "one")
 	must(t, writer, "y", "one")
 	if _, err := r.journal.Append(t.Context(), journal.Event{
-		ID: "bad", Type: "weir.conversation.v1.MessageAppended", Key: key("x"),
+		ID: "bad", Type: "weir.conversation.v1.MessagesAppended", Key: key("x"),
 		Time: time.Now().UTC().Truncate(time.Microsecond), Data: []byte("\xff\xff not protobuf"),
 	}, one.Version); err != nil {
 		t.Fatal(err)
