@@ -48,9 +48,10 @@ type Item[S any] struct {
 }
 
 // PageRequest says which page of which of a tenant's lists.
-type PageRequest struct {
+type PageRequest[S any] struct {
 	Tenant string
-	List   string
+	Lists []string
+	Keep func(S) bool
 	// Size is capped at 1,000; 100 if 0.
 	Size  int
 	Token string
@@ -60,7 +61,7 @@ type PageRequest struct {
 
 // List gives a page, newest first, and the token of the next one. While lists
 // are incomplete it is INDEX_REBUILDING, never a shorter page.
-func (l *Loop[S, E]) List(ctx context.Context, page PageRequest) ([]Item[S], string, error) {
+func (l *Loop[S, E]) List(ctx context.Context, page PageRequest[S]) ([]Item[S], string, error) {
 	size := page.Size
 	if size == 0 {
 		size = defaultPageSize
@@ -69,7 +70,7 @@ func (l *Loop[S, E]) List(ctx context.Context, page PageRequest) ([]Item[S], str
 	var items []Item[S]
 	var next string
 	err := l.hot.Complete(ctx, func() error {
-		ids, token, err := l.hot.List(ctx, page.Tenant, l.kind.Name, page.List, size, page.Token)
+		ids, token, err := l.hot.List(ctx, page.Tenant, l.kind.Name, page.Lists[0], size, page.Token)
 		if err != nil {
 			return err
 		}
@@ -106,3 +107,5 @@ func (l *Loop[S, E]) History(ctx context.Context, key journal.Key, each func(Sna
 	})
 	return err
 }
+
+func (l *Loop[S, E]) Oldest(ctx context.Context, tenant, list string, after uint64, size int) ([]Item[S], uint64, error) { return nil, 0, nil }

@@ -454,7 +454,7 @@ func TestIDsThatTryToBeMoreThanIDs(t *testing.T) {
 		_, err = r.conversations.CreateConversation(ctx, &conversationv1.CreateConversationRequest{ConversationId: "c", Participants: []string{"agent:" + id}})
 		wantReason(t, err, fault.FieldInvalid)
 	}
-	j, err := journal.Open(t.Context(), m.nats.Connect(), serviceName, 1, slog.New(slog.DiscardHandler))
+	j, err := journal.OpenErasable(t.Context(), m.nats.Connect(), serviceName, 1, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
