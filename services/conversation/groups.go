@@ -7,6 +7,7 @@ import (
 	"time"
 
 	conversationv1 "weir/gen/conversation/v1"
+	"weir/internal/aggregate"
 	"weir/internal/fault"
 	"weir/internal/identity"
 	"weir/internal/journal"
@@ -109,7 +110,7 @@ func (g *groups) handle(ctx context.Context, e journal.Event) error {
 	}
 	newest.State.ID = e.Key.ID
 	for after := uint64(0); ; {
-		items, next, err := g.conversations.Oldest(ctx, e.Key.Tenant, memberList(groupPrefix+e.Key.ID), after, regroupPage)
+		items, err := g.conversations.Oldest(ctx, e.Key.Tenant, memberList(groupPrefix+e.Key.ID), after, regroupPage, aggregate.RootField)
 		if err != nil {
 			return err
 		}
@@ -119,9 +120,9 @@ func (g *groups) handle(ctx context.Context, e journal.Event) error {
 				return err
 			}
 		}
-		if next == 0 {
+		if len(items) < regroupPage {
 			return nil
 		}
-		after = next
+		after = items[len(items)-1].Score
 	}
 }
