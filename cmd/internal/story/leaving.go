@@ -210,7 +210,7 @@ func (s *story) erased(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.check(gone.GetFinished() && gone.GetCounts().GetMessages() == 8, "killed or not, it is finished: %d messages", gone.GetCounts().GetMessages())
+	s.check(gone.GetFinished() && gone.GetCounts().GetMessages() == 7, "killed or not, it is finished: %d messages", gone.GetCounts().GetMessages())
 	_, err = s.messages.ListMessages(ctx, &conversationv1.ListMessagesRequest{ConversationId: visit}, s.omar)
 	s.refused(err, fault.ConversationNotFound, "to Omar it does not exist")
 	page, err := s.messages.ListMessages(ctx, &conversationv1.ListMessagesRequest{ConversationId: "visit-again"}, s.omar)
