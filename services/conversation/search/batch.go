@@ -7,9 +7,9 @@ import (
 	bleve "github.com/blevesearch/bleve_index_api"
 )
 
-// Batch is what some events in a row of the journal do to the index. Of what is
-// said about one entry the last thing holds. It is written in one piece, so who
-// fills it bounds it.
+// Batch is what events of the journal do to the index: all of a range of sequences
+// that matter to it, in their order. Of what is said about one entry the last thing
+// holds. A batch is written in one piece, so who fills it bounds it.
 type Batch struct {
 	entries       map[place]*Entry // nil: to be removed
 	conversations map[place]bool   // to be removed before
@@ -54,12 +54,13 @@ func (b *Batch) set(p place, e *Entry) {
 // Apply writes a batch that brings the index up to sequence, and returns when it is
 // on disk. Removed is how many entries there were of those to remove.
 //
-// A batch that the index shows already changes nothing, and neither do single
-// entries of it that it shows, so events may come again after a crash: what was
-// removed meanwhile does not come back. Entries and sequence become visible and
-// durable at once, but for removed conversations, whose entries go before in
-// pieces; if that is interrupted, the sequence is the old one and applying again
-// removes the rest.
+// Events may come again after a crash. A batch up to a sequence that the index shows
+// changes nothing, so that what was removed since does not come back; one that begins
+// before and ends behind it has the same result as if it had begun there.
+//
+// Entries and sequence become visible and durable at once, but for those of removed
+// conversations, which go before in pieces. If that is interrupted, the sequence is
+// the old one, and applying again removes the rest.
 //
 // An error is the end of the index: it is Broken.
 func (i *Index) Apply(batch *Batch, sequence uint64) (removed int, err error) {
@@ -102,9 +103,7 @@ func (i *Index) operations(batch *Batch, sequence uint64) (out *bleve.Batch, rem
 	out.SetInternal(sequenceKey, binary.BigEndian.AppendUint64(nil, sequence))
 	for p, e := range batch.entries {
 		if e != nil {
-			if e.Sequence > i.sequence.Load() {
-				out.Update(e.document())
-			}
+			out.Update(e.document())
 			continue
 		}
 		id := name(p.tenant, p.conversation, p.position)

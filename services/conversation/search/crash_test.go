@@ -31,7 +31,7 @@ func event(b *Batch, s uint64) {
 
 // feed applies events in batches of 7, and tells each sequence when it is applied.
 func feed(folder string) {
-	i, err := Open(folder, stream)
+	i, err := Open(folder, stream, quiet)
 	for err == nil {
 		var batch Batch
 		last := i.Sequence()

@@ -14,6 +14,7 @@ package search
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,7 @@ import (
 // Index is one index, open. All of its methods may be called at the same time.
 type Index struct {
 	files    string // scorch's folder
+	log      *slog.Logger
 	lock     *os.File
 	scorch   *scorch.Scorch
 	analysis *bleve.AnalysisQueue
@@ -111,6 +113,7 @@ func (i *Index) fail(err error) error {
 
 func (i *Index) breakBy(err error) {
 	i.failure.Do(func() {
+		i.log.Error("the search index is broken", "error", err)
 		i.cause = err
 		close(i.broken)
 	})

@@ -1,11 +1,17 @@
 package search
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/blevesearch/bleve/v2/index/scorch"
 
 	"weir/internal/fault"
 )
@@ -55,10 +61,10 @@ func TestOneProcessAtATime(t *testing.T) {
 	folder := t.TempDir()
 	first := mustOpen(t, folder)
 	say(t, first, "kept")
-	if _, err := Open(folder, stream); !errors.Is(err, ErrInUse) {
+	if _, err := Open(folder, stream, quiet); !errors.Is(err, ErrInUse) {
 		t.Fatalf("a second Open: %v, want ErrInUse", err)
 	}
-	if _, err := Open(folder, "another stream"); !errors.Is(err, ErrInUse) {
+	if _, err := Open(folder, "another stream", quiet); !errors.Is(err, ErrInUse) {
 		t.Fatalf("a second Open for another stream: %v, want ErrInUse", err)
 	}
 	wantPositions(t, first, "kept", 1)
@@ -93,7 +99,7 @@ func TestAnIndexOfAnotherStreamIsBegunAnew(t *testing.T) {
 	if err := i.Close(); err != nil {
 		t.Fatal(err)
 	}
-	other, err := Open(folder, stream+" again")
+	other, err := Open(folder, stream+" again", quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,6 +188,23 @@ func truncate(t *testing.T, path string, size int64) {
 	}
 }
 
+// overwrite damages the head of a file in its place, where it is mapped.
+func overwrite(t *testing.T, path string) {
+	t.Helper()
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := file.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = file.WriteAt(bytes.Repeat([]byte{0xff}, int(info.Size()/10)), 0)
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func remove(t *testing.T, path string) {
 	t.Helper()
 	if err := os.Remove(path); err != nil {
@@ -211,16 +234,22 @@ func TestALeftoverSegmentHarmsNothing(t *testing.T) {
 func TestABrokenIndexRefusesAndIsBegunAnew(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]func(t *testing.T, i *Index) error{
+		"scorch says so": func(_ *testing.T, i *Index) error {
+			failed := scorch.RegistryAsyncErrorCallbacks[callback]
+			failed(scorch.NewScorchError("persister", "no room", scorch.ErrPersist), i.files)
+			_, err := i.Apply(&Batch{}, i.Sequence()+1)
+			return err
+		},
 		"its folder is gone": func(t *testing.T, i *Index) error {
 			if err := os.RemoveAll(i.files); err != nil {
 				t.Fatal(err)
 			}
 			var batch Batch
-			batch.Add(Entry{Tenant: "t", Conversation: "c", Position: 3, Sequence: i.Sequence() + 1, Text: "new"})
+			batch.Add(Entry{Tenant: "t", Conversation: "c", Position: 4, Sequence: i.Sequence() + 1, Text: "new"})
 			_, err := i.Apply(&batch, i.Sequence()+1)
 			return err
 		},
-		// Scorch's merger panics on it and is gone, and who waits for a merge with it.
+		// Scorch's merger panics, and is gone; who waits for it would wait forever.
 		"a segment changes under it": func(t *testing.T, i *Index) error {
 			segments, err := filepath.Glob(filepath.Join(i.files, "*.zap"))
 			if err != nil {
@@ -228,18 +257,7 @@ func TestABrokenIndexRefusesAndIsBegunAnew(t *testing.T) {
 			}
 			apply(t, i, i.Sequence()+1, func(b *Batch) { b.Remove("t", "c", 1) })
 			for _, segment := range segments {
-				body, err := os.ReadFile(segment)
-				if err != nil {
-					t.Fatal(err)
-				}
-				file, err := os.OpenFile(segment, os.O_WRONLY, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
-				_, err = file.WriteAt([]byte(strings.Repeat("\xff", len(body)*3/4)), 0)
-				if err := errors.Join(err, file.Close()); err != nil {
-					t.Fatal(err)
-				}
+				overwrite(t, segment)
 			}
 			return i.Purge(t.Context())
 		},
@@ -248,7 +266,7 @@ func TestABrokenIndexRefusesAndIsBegunAnew(t *testing.T) {
 			t.Parallel()
 			folder := t.TempDir()
 			i := mustOpen(t, folder)
-			say(t, i, "old", "old")
+			say(t, i, "old word", "old thing with more", "third of them")
 			err := harm(t, i)
 			<-i.Broken()
 			_, applied := i.Apply(&Batch{}, i.Sequence()+1)
@@ -264,4 +282,119 @@ func TestABrokenIndexRefusesAndIsBegunAnew(t *testing.T) {
 			wantNew(t, open(t, folder))
 		})
 	}
+}
+
+func TestWhatDoesNotBreakAnIndex(t *testing.T) {
+	t.Parallel()
+	i := open(t, t.TempDir())
+	say(t, i, "word")
+	failed := scorch.RegistryAsyncErrorCallbacks[callback]
+	failed(scorch.NewScorchError("persister", "an old file stays", scorch.ErrCleanup), i.files)
+	failed(scorch.NewScorchError("persister", "no room", scorch.ErrPersist), "the folder of another")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	q, err := ParseQuery("word")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := i.Search(ctx, "t", "c", q, Cursor{}, 1); !errors.Is(err, context.Canceled) {
+		t.Errorf("Search for who went away: %v, want that", err)
+	}
+	say(t, i, "another word")
+	wantPositions(t, i, "word", 2, 1)
+}
+
+func TestRemovingALargeConversation(t *testing.T) {
+	t.Parallel()
+	i := open(t, t.TempDir())
+	const entries = 2*piece + 5
+	apply(t, i, 1, func(b *Batch) {
+		for position := range int64(entries) {
+			b.Add(Entry{"t", "large", position + 1, 1, "word"})
+		}
+		b.Add(Entry{"t", "c", 1, 1, "word"})
+		b.Add(Entry{"T", "large", 1, 1, "word"})
+	})
+	removed := apply(t, i, 2, func(b *Batch) {
+		b.RemoveConversation("t", "large")
+		b.Add(Entry{"t", "large", 7, 2, "word"})
+	})
+	if removed != entries {
+		t.Errorf("removed %d, want %d", removed, entries)
+	}
+	q, err := ParseQuery("word")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tenant, want := range map[string][]Hit{"t": {{"large", 7, 2}, {"c", 1, 1}}, "T": {{"large", 1, 1}}} {
+		got, err := i.Search(t.Context(), tenant, "", q, Cursor{}, 10)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("tenant %s has %v, %v; want %v", tenant, got, err, want)
+		}
+	}
+}
+
+// TestPagingBesideEverythingElse goes through pages while others apply and purge. A
+// page is of one moment, and what is new comes before it, so all that was there when
+// paging began is seen once.
+func TestPagingBesideEverythingElse(t *testing.T) {
+	t.Parallel()
+	i := open(t, t.TempDir())
+	texts := slices.Repeat([]string{"word"}, 20)
+	say(t, i, texts...)
+	q, err := ParseQuery("word")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	var paging sync.WaitGroup
+	for range 3 {
+		paging.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				there, seen := int64(i.Sequence()), int64(0)
+				for after := (Cursor{}); ; {
+					hits, err := i.Search(t.Context(), "t", "", q, after, 7)
+					if err != nil {
+						t.Errorf("Search: %v", err)
+						return
+					}
+					if len(hits) == 0 {
+						break
+					}
+					for _, hit := range hits {
+						if seen != 0 && hit.Position != seen-1 || seen == 0 && hit.Position < there {
+							t.Errorf("%d follows %d, where there were %d", hit.Position, seen, there)
+							return
+						}
+						seen = hit.Position
+					}
+					after = hits[len(hits)-1].Cursor()
+				}
+				if seen != 1 {
+					t.Errorf("the last one is %d, want 1", seen)
+					return
+				}
+			}
+		})
+	}
+	for n := range 12 {
+		say(t, i, texts...)
+		// Said anew, at the same place: there is something to purge.
+		apply(t, i, i.Sequence()+1, func(b *Batch) {
+			b.Add(Entry{"t", "c", int64(i.Sequence()) + 1, i.Sequence() + 1, "word"})
+			b.Add(Entry{"t", "c", 3, 3, "word"})
+			b.Remove("t", "other", 1)
+		})
+		if n%4 == 3 {
+			purge(t, i)
+		}
+	}
+	close(done)
+	paging.Wait()
 }

@@ -35,7 +35,7 @@ var ErrInUse = errors.New("search: the index is in use by another process")
 // was removed and made again. What is in the folder is removed, and the index
 // begun anew with Sequence 0, if it is of another stream or format or cannot be
 // read.
-func Open(folder, stream string) (*Index, error) {
+func Open(folder, stream string, log *slog.Logger) (*Index, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("search: %w", err)
 	}
@@ -43,13 +43,14 @@ func Open(folder, stream string) (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, identity := filepath.Join(folder, "index"), format+" "+stream
-	i, err := load(files, identity)
+	identity := format + " " + stream
+	log = log.With("index", folder)
+	i, err := load(folder, identity, log)
 	if err != nil {
 		if !errors.Is(err, os.ErrNotExist) {
-			slog.Warn("search index is begun anew", "folder", folder, "reason", err)
+			log.Warn("the search index is begun anew", "reason", err)
 		}
-		i, err = create(files, identity)
+		i, err = create(folder, identity, log)
 	}
 	if err != nil {
 		_ = lock.Close()
@@ -58,6 +59,9 @@ func Open(folder, stream string) (*Index, error) {
 	i.lock = lock
 	return i, nil
 }
+
+// filesIn is the part of an index's folder that is scorch's.
+func filesIn(folder string) string { return filepath.Join(folder, "index") }
 
 // lockFolder takes the folder for this process. The lock is apart from the files of
 // the index, so that they can be removed while it is held, and the kernel lets go
@@ -79,11 +83,11 @@ func lockFolder(folder string) (*os.File, error) {
 }
 
 // load opens what is there.
-func load(files, identity string) (*Index, error) {
-	if err := removeTorn(files); err != nil {
+func load(folder, identity string, log *slog.Logger) (*Index, error) {
+	if err := removeTorn(filesIn(folder)); err != nil {
 		return nil, err
 	}
-	i, err := start(files)
+	i, err := start(filesIn(folder), log)
 	if err != nil {
 		return nil, err
 	}
@@ -121,11 +125,11 @@ func (i *Index) recall(identity string) (sequence uint64, err error) {
 }
 
 // create makes an empty index in the place of whatever is there.
-func create(files, identity string) (*Index, error) {
-	if err := os.RemoveAll(files); err != nil {
+func create(folder, identity string, log *slog.Logger) (*Index, error) {
+	if err := os.RemoveAll(filesIn(folder)); err != nil {
 		return nil, err
 	}
-	i, err := start(files)
+	i, err := start(filesIn(folder), log)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package search
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"sync"
 
@@ -12,8 +13,8 @@ import (
 
 // start opens scorch in a folder. Reading what is damaged may panic, or fault in
 // mapped memory, so both are taken as errors.
-func start(files string) (*Index, error) {
-	i := &Index{files: files, analysis: bleve.NewAnalysisQueue(analyzers), broken: make(chan struct{})}
+func start(files string, log *slog.Logger) (*Index, error) {
+	i := &Index{files: files, log: log, analysis: bleve.NewAnalysisQueue(analyzers), broken: make(chan struct{})}
 	config := map[string]any{
 		"path":                   files,
 		"asyncErrorCallbackName": callback,

@@ -2,15 +2,20 @@ package search
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"weir/internal/meshtest"
 )
 
 // stream is the one that the tests' indexes are of.
 const stream = "WEIR_CONVERSATION 2026-01-01"
+
+var quiet = slog.New(slog.DiscardHandler)
 
 func TestMain(m *testing.M) {
 	if folder := os.Getenv(childFolder); folder != "" {
@@ -34,7 +39,7 @@ func open(t testing.TB, folder string) *Index {
 
 func mustOpen(t rapid.TB, folder string) *Index {
 	t.Helper()
-	i, err := Open(folder, stream)
+	i, err := Open(folder, stream, quiet)
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
@@ -89,5 +94,14 @@ func wantPositions(t rapid.TB, i *Index, query string, want ...int64) {
 	t.Helper()
 	if got := positions(t, i, query); !slices.Equal(got, want) {
 		t.Errorf("%q is found at %v, want %v", query, got, want)
+	}
+}
+
+func purge(t rapid.TB, i *Index) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), meshtest.Patience)
+	defer cancel()
+	if err := i.Purge(ctx); err != nil {
+		t.Fatalf("Purge: %v", err)
 	}
 }
