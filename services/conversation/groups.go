@@ -20,6 +20,9 @@ const (
 	groupsFilter   = "weir.conversation.*." + groupKindName + ".*"
 	// regroupPage is how many conversations of a group are looked up at once.
 	regroupPage = 100
+	// maxGroups is how many take part in one conversation: each message moves it ahead
+	// in the list of each member.
+	maxGroups = 10
 )
 
 // groups brings groups into the conversations that they take part in.
@@ -52,6 +55,10 @@ func (g *groups) among(ctx context.Context, caller identity.Caller, participants
 	for i, p := range participants {
 		if !isGroup(p) {
 			continue
+		}
+		if len(found) == maxGroups {
+			return nil, fault.New(fault.LimitReached, "at most %d groups take part in a conversation", maxGroups).
+				Field("participants["+strconv.Itoa(i)+"]", "is a group too many").With("limit", strconv.Itoa(maxGroups))
 		}
 		id := p[len(groupPrefix):]
 		it, err := g.visible(ctx, caller, id)
