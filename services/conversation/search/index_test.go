@@ -46,6 +46,9 @@ func TestWordsTooLongForAQueryAreLeftOut(t *testing.T) {
 	wantPositions(t, i, "before after", 2, 1)
 	wantPositions(t, i, long, 2)
 	wantPositions(t, i, `"before after"`)
+	if inFiles(t, i, long+"x") {
+		t.Error("a word that no query can hold is indexed")
+	}
 }
 
 func TestWhatIsBeyondTheBoundIsNotSearched(t *testing.T) {
