@@ -176,6 +176,13 @@ func leftNothing(t *testing.T, o options) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
+	// Linux says which processes this one has started, by thread.
+	threads, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, thread := range threads {
+		if running, err := os.ReadFile(thread); err == nil && len(running) > 0 {
+			t.Errorf("these processes still run: %s", running)
+		}
+	}
 }
 
 func TestOptionsThatCannotWork(t *testing.T) {

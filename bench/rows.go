@@ -120,11 +120,11 @@ func meshes(rows []row) [][]row {
 		if r.inProcess() {
 			continue
 		}
-		if last := len(all) - 1; last >= 0 && all[last][0].beside == r.beside {
-			all[last] = append(all[last], r)
-			continue
+		i := slices.IndexFunc(all, func(others []row) bool { return others[0].beside == r.beside })
+		if i < 0 {
+			i, all = len(all), append(all, nil)
 		}
-		all = append(all, []row{r})
+		all[i] = append(all[i], r)
 	}
 	return all
 }
