@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // The nats-server that bench measures is this very program, started again.
@@ -104,11 +103,26 @@ func TestEveryRowIsMeasuredAndWritten(t *testing.T) {
 }
 
 func TestAnInterruptedRunLeavesNothing(t *testing.T) {
-	for _, row := range []string{rawPublish, "xadd", "pg_insert", "tail_fanout_1000"} {
+	// Each is interrupted when a file shows that it is at work.
+	for row, sign := range map[string]string{
+		rawPublish:         "nats/jetstream/*/streams/WEIR_RAW",
+		"xadd":             "streams/appendonlydir",
+		"pg_insert":        "postgres/postgres.log",
+		"tail_fanout_1000": "nats/jetstream/*/streams/WEIR_CONVERSATION",
+	} {
 		o := quick(t)
 		o.Seconds, o.Only = 3600, []string{row}
 		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
+		go func() {
+			defer cancel()
+			err := eventually(ctx, sign+" is there", func() bool {
+				found, _ := filepath.Glob(filepath.Join(o.Dir, "bench-*", sign))
+				return len(found) > 0
+			})
+			if err != nil {
+				t.Errorf("%s: %v", row, err)
+			}
+		}()
 		if err := run(ctx, o, &bytes.Buffer{}); err == nil {
 			t.Errorf("%s: it finished", row)
 		}
