@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -140,7 +141,7 @@ func (m *mesh) talker() (*grpc.ClientConn, error) {
 	return m.service("conversation", identity.Caller{
 		Tenant: tenant, Subject: agent, Scopes: []string{"conversation.read", "conversation.write"},
 	}, func(ctx context.Context, c serve.Config) error {
-		return conversation.Run(ctx, conversation.Config{Serve: c, Stores: m.stores()})
+		return conversation.Run(ctx, conversation.Config{Serve: c, Stores: m.stores(), Index: filepath.Join(m.dir, "index")})
 	})
 }
 
