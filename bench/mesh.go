@@ -32,10 +32,6 @@ const (
 	tokenTTL = 24 * time.Hour
 	// seeders is how many aggregates are made at once.
 	seeders = 64
-	// settleLimit is how long projectors may take to catch up with a slice.
-	settleLimit = time.Minute
-	// notableLag is how far behind a projector is worth telling.
-	notableLag = 20 * time.Millisecond
 )
 
 // mesh is real servers, and those of weir's services that the rows ask for, in
@@ -64,6 +60,7 @@ type mesh struct {
 	inboxes  *inboxes
 	talks    *talks
 	pages    *talks // a short and a long one
+	marks    *marks
 	streams  *streams
 	postgres *postgres
 }
@@ -226,44 +223,6 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 }
 
 func (bearer) RequireTransportSecurity() bool { return false }
-
-// settle waits until every durable consumer has handled all events, and says
-// for how long.
-func (m *mesh) settle() (time.Duration, error) {
-	started := time.Now()
-	ctx, cancel := context.WithTimeout(m.ctx, settleLimit)
-	defer cancel()
-	for {
-		behind, err := m.behind(ctx)
-		if err != nil {
-			return 0, m.explain(fmt.Errorf("waiting for projectors: %w", err))
-		}
-		if !behind {
-			return time.Since(started), nil
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-}
-
-func (m *mesh) behind(ctx context.Context) (bool, error) {
-	streams := m.js.ListStreams(ctx)
-	for stream := range streams.Info() {
-		handle, err := m.js.Stream(ctx, stream.Config.Name)
-		if err != nil {
-			return false, err
-		}
-		consumers := handle.ListConsumers(ctx)
-		for c := range consumers.Info() {
-			if c.Config.Durable != "" && (c.NumPending > 0 || c.NumAckPending > 0) {
-				return true, nil
-			}
-		}
-		if err := consumers.Err(); err != nil {
-			return false, err
-		}
-	}
-	return false, streams.Err()
-}
 
 // batch is one: a call to a server takes long enough to be timed.
 func (*mesh) batch() int { return 1 }
