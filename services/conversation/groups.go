@@ -2,11 +2,15 @@ package conversation
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strconv"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	conversationv1 "weir/gen/conversation/v1"
+	"weir/internal/aggregate"
 	"weir/internal/fault"
 	"weir/internal/identity"
 	"weir/internal/journal"
@@ -19,12 +23,18 @@ const (
 	groupsFilter   = "weir.conversation.*." + groupKindName + ".*"
 	// regroupPage is how many conversations of a group are looked up at once.
 	regroupPage = 100
+	// regroupAtOnce is how many are changed side by side.
+	regroupAtOnce = 16
+	// settleWithin is how long a conversation's groups are settled after its caller
+	// may have left.
+	settleWithin = 10 * time.Second
 )
 
 // groups brings groups into the conversations that they take part in.
 type groups struct {
 	loop          *groupLoop
 	conversations *loop
+	log           *slog.Logger
 }
 
 func groupKey(tenant, id string) journal.Key {
@@ -37,33 +47,30 @@ func (g *groups) visible(ctx context.Context, caller identity.Caller, id string)
 	if err != nil {
 		return group{}, err
 	}
-	it := s.State
-	if !it.exists() || it.Owner != caller.Subject && !slices.Contains(it.Members, caller.Subject) && !caller.HasScope(scopeAdmin) {
+	if !s.State.visibleTo(caller.Subject) && !(caller.HasScope(scopeAdmin) && s.State.exists()) {
 		return group{}, errGroupNotFound
 	}
-	return it, nil
+	return s.State, nil
 }
 
 // among gives the groups among participants, as they are. Those that the caller
-// doesn't see are refused, but for some that are there already.
-func (g *groups) among(ctx context.Context, caller identity.Caller, participants, already []string) ([]group, error) {
+// doesn't see are refused, but for some that take part already.
+func (g *groups) among(ctx context.Context, caller identity.Caller, participants []string, already []group) ([]group, error) {
 	var found []group
 	for i, p := range participants {
 		if !isGroup(p) {
 			continue
 		}
-		id := p[len(groupPrefix):]
-		it, err := g.visible(ctx, caller, id)
+		if len(found) == maxGroups {
+			return nil, fault.New(fault.LimitReached, "at most %d groups take part in a conversation", maxGroups).
+				Field("participants["+strconv.Itoa(i)+"]", "is one group too many").With("limit", strconv.Itoa(maxGroups))
+		}
+		if at := slices.IndexFunc(already, func(a group) bool { return a.name() == p }); at >= 0 {
+			found = append(found, already[at])
+			continue
+		}
+		it, err := g.visible(ctx, caller, p[len(groupPrefix):])
 		if fault.Is(err, fault.GroupNotFound) {
-			if slices.Contains(already, p) {
-				s, readErr := g.loop.Newest(ctx, groupKey(caller.Tenant, id))
-				if readErr != nil {
-					return nil, readErr
-				}
-				s.State.ID = id
-				found = append(found, s.State)
-				continue
-			}
 			return nil, errGroupNotFound.Field("participants["+strconv.Itoa(i)+"]", "names no group that the caller sees")
 		}
 		if err != nil {
@@ -75,8 +82,11 @@ func (g *groups) among(ctx context.Context, caller identity.Caller, participants
 }
 
 // settle brings the newest form of its groups into a conversation that has just
-// been told of them: one that changed in between might have missed it.
+// been told of them: one that changed in between might have missed it. It goes on
+// where the caller has left.
 func (g *groups) settle(ctx context.Context, key journal.Key, c conversation) (conversation, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
+	defer cancel()
 	for _, it := range c.Groups {
 		newest, err := g.loop.Newest(ctx, groupKey(key.Tenant, it.ID))
 		if err != nil {
@@ -85,6 +95,7 @@ func (g *groups) settle(ctx context.Context, key journal.Key, c conversation) (c
 		if newest.State.Revision <= it.Revision {
 			continue
 		}
+		newest.State.ID = it.ID
 		if c, err = g.regroup(ctx, key, newest.State); err != nil {
 			return c, err
 		}
@@ -109,19 +120,38 @@ func (g *groups) handle(ctx context.Context, e journal.Event) error {
 	}
 	newest.State.ID = e.Key.ID
 	for after := uint64(0); ; {
-		items, next, err := g.conversations.Oldest(ctx, e.Key.Tenant, memberList(groupPrefix+e.Key.ID), after, regroupPage)
+		items, next, err := g.conversations.Oldest(ctx, e.Key.Tenant, memberList(newest.State.name()), after, regroupPage)
 		if err != nil {
 			return err
 		}
-		for _, item := range items {
-			key := journal.Key{Tenant: e.Key.Tenant, Kind: kindName, ID: item.ID}
-			if _, err := g.regroup(ctx, key, newest.State); err != nil {
-				return err
-			}
+		if err := g.regroupAll(ctx, e.Key.Tenant, items, newest.State); err != nil {
+			return err
 		}
 		if next == 0 {
 			return nil
 		}
 		after = next
 	}
+}
+
+// regroupAll brings a newer form of a group into some conversations. One that can't be
+// read holds nobody up: it shows nothing to anybody.
+func (g *groups) regroupAll(ctx context.Context, tenant string, items []aggregate.Item[conversation], newer group) error {
+	var all errgroup.Group
+	all.SetLimit(regroupAtOnce)
+	for _, item := range items {
+		if at := item.State.group(newer.ID); at >= 0 && item.State.Groups[at].Revision >= newer.Revision {
+			continue // it was met before
+		}
+		all.Go(func() error {
+			key := journal.Key{Tenant: tenant, Kind: kindName, ID: item.ID}
+			_, err := g.regroup(ctx, key, newer)
+			if fault.Is(err, fault.EventUnreadable) || fault.Is(err, fault.DocumentUnreadable) {
+				g.log.Error("a group's change cannot be brought into a conversation", "conversation", key.String(), "group", newer.ID, "error", err)
+				return nil
+			}
+			return err
+		})
+	}
+	return all.Wait()
 }
