@@ -2,7 +2,7 @@ package conversation
 
 import (
 	"context"
-	"log/slog"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -34,7 +34,6 @@ const (
 type groups struct {
 	loop          *groupLoop
 	conversations *loop
-	log           *slog.Logger
 }
 
 func groupKey(tenant, id string) journal.Key {
@@ -119,23 +118,22 @@ func (g *groups) handle(ctx context.Context, e journal.Event) error {
 		return err
 	}
 	newest.State.ID = e.Key.ID
+	var failed []error
 	for after := uint64(0); ; {
-		items, next, err := g.conversations.Oldest(ctx, e.Key.Tenant, memberList(newest.State.name()), after, regroupPage)
+		items, err := g.conversations.Oldest(ctx, e.Key.Tenant, memberList(newest.State.name()), after, regroupPage, aggregate.RootField)
 		if err != nil {
-			return err
+			return errors.Join(append(failed, err)...)
 		}
-		if err := g.regroupAll(ctx, e.Key.Tenant, items, newest.State); err != nil {
-			return err
+		failed = append(failed, g.regroupAll(ctx, e.Key.Tenant, items, newest.State))
+		if len(items) < regroupPage {
+			return errors.Join(failed...)
 		}
-		if next == 0 {
-			return nil
-		}
-		after = next
+		after = items[len(items)-1].Score
 	}
 }
 
-// regroupAll brings a newer form of a group into some conversations. One that can't be
-// read holds nobody up: it shows nothing to anybody.
+// regroupAll brings a newer form of a group into some conversations. One that fails
+// holds no other up.
 func (g *groups) regroupAll(ctx context.Context, tenant string, items []aggregate.Item[conversation], newer group) error {
 	var all errgroup.Group
 	all.SetLimit(regroupAtOnce)
@@ -144,12 +142,7 @@ func (g *groups) regroupAll(ctx context.Context, tenant string, items []aggregat
 			continue // it was met before
 		}
 		all.Go(func() error {
-			key := journal.Key{Tenant: tenant, Kind: kindName, ID: item.ID}
-			_, err := g.regroup(ctx, key, newer)
-			if fault.Is(err, fault.EventUnreadable) || fault.Is(err, fault.DocumentUnreadable) {
-				g.log.Error("a group's change cannot be brought into a conversation", "conversation", key.String(), "group", newer.ID, "error", err)
-				return nil
-			}
+			_, err := g.regroup(ctx, journal.Key{Tenant: tenant, Kind: kindName, ID: item.ID}, newer)
 			return err
 		})
 	}

@@ -47,7 +47,7 @@ func newService(stores *backend.Backend, cfg Config) (_ *service, err error) {
 		erasures: aggregate.New(erasureKind(), stores.Journal, stores.Hot, stores.Log),
 		rules:    aggregate.New(retentionKind(), stores.Journal, stores.Hot, stores.Log),
 	}
-	s.groups = &groups{loop: aggregate.New(groupKind(), stores.Journal, stores.Hot, stores.Log), conversations: conversations, log: stores.Log}
+	s.groups = &groups{loop: aggregate.New(groupKind(), stores.Journal, stores.Hot, stores.Log), conversations: conversations}
 	s.drafts = &drafts{history: s.history, hot: stores.Hot, nats: stores.NATS, log: stores.Log}
 	if s.teller, err = newTeller(stores, conversations); err != nil {
 		return nil, err
