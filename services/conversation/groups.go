@@ -22,7 +22,7 @@ const (
 	groupsConsumer = "conversation-groups"
 	groupsFilter   = "weir.conversation.*." + groupKindName + ".*"
 	// regroupPage is how many conversations of a group are looked up at once.
-	regroupPage = 100
+	regroupPage = 32
 	// regroupAtOnce is how many are changed side by side.
 	regroupAtOnce = 16
 	// settleWithin is how long a conversation's groups are settled after its caller
