@@ -266,13 +266,19 @@ func (h *history) cutDown(ctx context.Context, key journal.Key, c conversation, 
 
 // decline records that a member of a group will not answer.
 func (h *history) decline(ctx context.Context, key journal.Key, cmd decline) (*conversationv1.Message, error) {
-	s, err := h.loop.Do(ctx, key, func(c conversation, _ time.Time) (*conversationv1.Event, error) {
-		return decideDecline(c, cmd)
+	var event *conversationv1.Event
+	s, err := h.loop.Do(ctx, key, func(c conversation, _ time.Time) (_ *conversationv1.Event, refusal error) {
+		event, refusal = decideDecline(c, cmd)
+		return event, refusal
 	})
 	if err != nil {
 		return nil, err
 	}
-	messages, err := h.known(ctx, key, s.State, []string{turnID(cmd.MessageID, cmd.Member)})
+	record := s.State.turnRecord(cmd.MessageID, cmd.Member)
+	if event != nil {
+		record = event.GetMessagesAppended().GetMessages()[0].GetMessageId()
+	}
+	messages, err := h.known(ctx, key, s.State, []string{record})
 	if err != nil {
 		return nil, err
 	}
