@@ -18,9 +18,9 @@ const (
 	// seamTails read while seamMessages are said in each of two conversations, of
 	// which one is a fork with a shared past.
 	seamTails    = 100
-	seamMessages = 240
+	seamMessages = 120
 	seamWriters  = 4
-	seamPast     = 40
+	seamPast     = 20
 )
 
 // rough is a service that is stopped and started again under its clients.
@@ -70,7 +70,6 @@ func (r *rough) write(as context.Context, conversation string, writer int) {
 			if err == nil {
 				break
 			}
-			println(time.Now().String(), err.Error())
 		}
 		r.said.Lock()
 		r.head++
@@ -133,7 +132,7 @@ func TestTailsSeeEveryPositionOnceWhateverHappens(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	as, cancel := context.WithTimeout(m.as(ann), time.Minute)
+	as, cancel := context.WithTimeout(m.as(ann), 3*time.Minute)
 	defer cancel()
 	r.ctx = as
 	defer context.AfterFunc(as, r.more.Broadcast)()
@@ -163,9 +162,7 @@ func TestTailsSeeEveryPositionOnceWhateverHappens(t *testing.T) {
 		r.restart,
 	} {
 		r.wait((i + 1) * 2 * seamMessages / 6)
-		t.Log(time.Now(), i, r.heard())
 		happens()
-		t.Log(time.Now(), i, r.heard())
 	}
 	calls.Wait()
 	want := map[string][]string{"c": m.ids(r.replica, "c"), "f": m.ids(r.replica, "f")}
