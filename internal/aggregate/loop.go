@@ -264,15 +264,9 @@ func (l *Loop[S, E]) decode(ctx context.Context, key journal.Key, document hot.D
 	return Snapshot[S]{State: state, Version: document.Version}, nil
 }
 
-// fromJournal replays what came since the state in memory, or all, and puts the
-// aggregate into Redis.
+// fromJournal is Newest for who found nothing in Redis, and puts the aggregate there.
 func (l *Loop[S, E]) fromJournal(ctx context.Context, key journal.Key) (Snapshot[S], error) {
-	remembered, _ := l.memory.GetIfPresent(key)
-	s, err := l.catchUp(ctx, key, remembered)
-	if remembered.Exists() && fault.Is(err, fault.EventUnreadable) {
-		// What is remembered may have been erased since.
-		s, err = l.catchUp(ctx, key, Snapshot[S]{})
-	}
+	s, err := l.Newest(ctx, key)
 	if err != nil || !s.Exists() {
 		return s, err
 	}

@@ -37,9 +37,16 @@ func (l *Loop[S, E]) Read(ctx context.Context, key journal.Key, fields ...string
 }
 
 // Newest gives an aggregate's state as the journal has it now, for who must not
-// believe Redis, which may be behind for a moment.
+// believe Redis, which may be behind for a moment. What it costs beside the question
+// to the journal is what came since this process last looked.
 func (l *Loop[S, E]) Newest(ctx context.Context, key journal.Key) (Snapshot[S], error) {
-	return l.fromJournal(ctx, key)
+	remembered, _ := l.memory.GetIfPresent(key)
+	s, err := l.catchUp(ctx, key, remembered)
+	if remembered.Exists() && fault.Is(err, fault.EventUnreadable) {
+		// What is remembered may have been erased since.
+		s, err = l.catchUp(ctx, key, Snapshot[S]{})
+	}
+	return s, err
 }
 
 // Item is one aggregate in a list.

@@ -235,6 +235,11 @@ func (h *history) page(ctx context.Context, key journal.Key, caller identity.Cal
 
 // cut gives as many messages of a span as a page takes.
 func (h *history) cut(ctx context.Context, key journal.Key, c conversation, s span, newestFirst bool) ([]*conversationv1.Message, error) {
+	return h.cutAt(ctx, key, c, s, newestFirst, maxPageBytes)
+}
+
+// cutAt gives as many messages of a span as so many bytes take, one at least.
+func (h *history) cutAt(ctx context.Context, key journal.Key, c conversation, s span, newestFirst bool, most int) ([]*conversationv1.Message, error) {
 	for attempt := 0; ; attempt++ {
 		spots, err := h.spots(ctx, key, c, s)
 		if err != nil {
@@ -247,7 +252,7 @@ func (h *history) cut(ctx context.Context, key journal.Key, c conversation, s sp
 		for i, at := range spots {
 			sizes[i] = at.Bytes
 		}
-		spots = spots[:fit(sizes)]
+		spots = spots[:fit(sizes, most)]
 		messages, err := h.messages(ctx, key, spots)
 		// An event that an erasure took since the index was read is held by another
 		// one now.
