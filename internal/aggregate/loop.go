@@ -264,22 +264,29 @@ func (l *Loop[S, E]) decode(ctx context.Context, key journal.Key, document hot.D
 	return Snapshot[S]{State: state, Version: document.Version}, nil
 }
 
-// fromJournal replays what came since the state in memory, or all, and puts the
-// aggregate into Redis.
+// fromJournal gives the state as the journal has it now. It follows the journal
+// from the newest state that is at hand, in memory or Redis, so that it reads no
+// more of a long aggregate than of a short one.
 func (l *Loop[S, E]) fromJournal(ctx context.Context, key journal.Key) (Snapshot[S], error) {
-	remembered, _ := l.memory.GetIfPresent(key)
-	s, err := l.catchUp(ctx, key, remembered)
-	if remembered.Exists() && fault.Is(err, fault.EventUnreadable) {
-		// What is remembered may have been erased since.
+	// Where nothing is at hand, or it can't be read, the journal has all.
+	at, _ := l.load(ctx, key)
+	s, err := l.catchUp(ctx, key, at)
+	if at.Exists() && fault.Is(err, fault.EventUnreadable) {
+		// What was at hand may have been erased since.
 		s, err = l.catchUp(ctx, key, Snapshot[S]{})
 	}
-	if err != nil || !s.Exists() {
-		return s, err
+	return s, err
+}
+
+// repair puts an aggregate into Redis where that lacks it.
+func (l *Loop[S, E]) repair(ctx context.Context, key journal.Key, s Snapshot[S]) {
+	shows, err := l.hot.Shows(ctx, key, s.Version, l.kind.Due != nil)
+	if err == nil && !shows {
+		err = l.put(ctx, key, s)
 	}
-	if err := l.put(ctx, key, s); err != nil {
+	if err != nil {
 		l.log.Debug("hot store not repaired, the projector will", "key", key.String(), "error", err)
 	}
-	return s, nil
 }
 
 // catchUp follows the journal from a state that was true once to the newest one.

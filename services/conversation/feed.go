@@ -305,7 +305,7 @@ func (f *feeds) current(ctx context.Context, it *feed, turn int) (root, error) {
 		return it.state, nil
 	}
 	it.mu.Unlock()
-	s, err := f.loop.Newest(ctx, it.key)
+	s, err := f.loop.Newest(ctx, it.key, aggregate.RootField)
 	if err != nil {
 		return root{}, err
 	}
