@@ -21,7 +21,7 @@ import (
 const (
 	defaultHits = 20
 	// indexBatch and indexPause say when what was heard is put into the index: after
-	// so many events, or when no more came for so long.
+	// so many events and messages in them, or when no more came for so long.
 	indexBatch = 256
 	indexPause = 50 * time.Millisecond
 )
@@ -164,7 +164,7 @@ type feeding struct {
 // conversation can't be read either.
 func (f *feeding) take(stored journal.Stored) error {
 	f.sequence = stored.Sequence
-	f.events++
+	f.size++
 	e, err := stored.Event()
 	if err == nil {
 		var recorded aggregate.Recorded[*conversationv1.Event]
@@ -175,7 +175,7 @@ func (f *feeding) take(stored journal.Stored) error {
 	if err != nil {
 		f.log.Error("an event cannot be indexed", "subject", stored.Subject, "error", err)
 	}
-	if f.events >= indexBatch {
+	if f.size >= indexBatch {
 		return f.flush()
 	}
 	return nil
@@ -189,6 +189,7 @@ func (f *feeding) hear(key journal.Key, e aggregate.Recorded[*conversationv1.Eve
 	}
 	redacts := e.Event.GetMessagesRedacted() != nil
 	for _, r := range heldBy(e, 0).Messages {
+		f.size++
 		m := r.GetMessage()
 		if m.GetErasure() != conversationv1.Erasure_ERASURE_UNSPECIFIED {
 			if redacts {
