@@ -155,7 +155,8 @@ type feeding struct {
 	*searcher
 	index    *search.Index
 	batch    search.Batch
-	events   int
+	// size counts events, and the messages in them.
+	size     int
 	sequence uint64
 	erased   []journal.Key
 }
@@ -207,7 +208,7 @@ func (f *feeding) hear(key journal.Key, e aggregate.Recorded[*conversationv1.Eve
 }
 
 func (f *feeding) flush() error {
-	if f.events == 0 {
+	if f.size == 0 {
 		return nil
 	}
 	removed, err := f.index.Apply(&f.batch, f.sequence)
@@ -221,7 +222,7 @@ func (f *feeding) flush() error {
 	}
 	close(f.applied)
 	f.applied = make(chan struct{})
-	f.batch, f.events, f.erased = search.Batch{}, 0, nil
+	f.batch, f.size, f.erased = search.Batch{}, 0, nil
 	return nil
 }
 
