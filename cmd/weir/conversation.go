@@ -29,10 +29,10 @@ type conversationConnection struct {
 	Plaintext bool        `help:"Call without TLS, as is always done on loopback: for networks that encrypt by themselves."`
 }
 
-// dial calls with the token of an operator.
+// dial calls with the token of an archivist.
 func (c conversationConnection) dial() (*grpc.ClientConn, error) {
 	connection := console.Connection(c)
-	return connection.Dial("operator")
+	return connection.Dial("archivist")
 }
 
 type conversationExportCommand struct {

@@ -47,7 +47,7 @@ type Kind[S any, E proto.Message] struct {
 	// SnapshotEvery is after how many events the loop keeps a snapshot to
 	// replay from, 0 for never. For kinds whose replay could take over 50 ms.
 	SnapshotEvery int
-	Piece func(string) int
+	Piece         func(string) int
 }
 
 // Recorded is an event as the journal holds it.

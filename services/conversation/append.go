@@ -112,7 +112,7 @@ func decideAppend(c conversation, cmd appendage, now time.Time) (*conversationv1
 		if err := after.check(m, position, rules); err != nil {
 			return nil, err
 		}
-		appended := m.appended(nil)
+		appended := m.appended(m.Addressed)
 		if cmd.origin == said {
 			if appended.Addressed, err = after.address(m, position); err != nil {
 				return nil, err

@@ -355,6 +355,9 @@ func begun(created *conversationv1.ConversationCreated, e aggregate.Recorded[*co
 		c.Created = imported.GetCreateTime().AsTime()
 		c.State = importedStates[imported.GetState()]
 	}
+	if m := created.GetMarks(); m != nil {
+		c.root = c.root.withMarks(m)
+	}
 	c.Head = c.base()
 	c.runs = immutable.NewMap[int64, []place](nil)
 	c.ids = newIDs(c.runs)
@@ -394,7 +397,9 @@ func (r root) heard(position int64, m *conversationv1.AppendedMessage, at time.T
 				return c.callKey == callKey{part.Result.GetInvocationId(), part.Result.GetCallId()}
 			})
 		case *conversationv1.Part_Approval:
-			r.Pauses = r.pausesAfter(part.Approval, at)
+			if m.CreateTime == nil {
+				r.Pauses = r.pausesAfter(part.Approval, at)
+			}
 		}
 	}
 	if m.GetPinned() {
@@ -402,6 +407,9 @@ func (r root) heard(position int64, m *conversationv1.AppendedMessage, at time.T
 	}
 	if s := m.GetSummarizes(); s != nil {
 		r.Summaries = append(slices.Clone(r.Summaries), summary{position, s.GetFirst(), s.GetLast()})
+	}
+	if m.CreateTime != nil {
+		return r // what was said elsewhere waits for nobody here
 	}
 	return r.turnsAfter(position, m, at)
 }

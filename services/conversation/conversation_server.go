@@ -65,6 +65,9 @@ func (s *conversationServer) ForkConversation(ctx context.Context, req *conversa
 	if cmd.Ancestors, err = parent.forkedAt(req.GetParentConversationId(), req.GetPosition()); err != nil {
 		return nil, err
 	}
+	if cmd.Marks, err = s.history.marksAt(ctx, keyOf(caller, req.GetParentConversationId()), parent, req.GetPosition()); err != nil {
+		return nil, err
+	}
 	c, err := s.create(ctx, caller, cmd)
 	if err != nil {
 		return nil, err

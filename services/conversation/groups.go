@@ -7,6 +7,7 @@ import (
 	"time"
 
 	conversationv1 "weir/gen/conversation/v1"
+	"weir/internal/aggregate"
 	"weir/internal/fault"
 	"weir/internal/identity"
 	"weir/internal/journal"
@@ -19,6 +20,9 @@ const (
 	groupsFilter   = "weir.conversation.*." + groupKindName + ".*"
 	// regroupPage is how many conversations of a group are looked up at once.
 	regroupPage = 100
+	// maxGroups is how many take part in one conversation: each message moves it ahead
+	// in the list of each member.
+	maxGroups = 10
 )
 
 // groups brings groups into the conversations that they take part in.
@@ -51,6 +55,10 @@ func (g *groups) among(ctx context.Context, caller identity.Caller, participants
 	for i, p := range participants {
 		if !isGroup(p) {
 			continue
+		}
+		if len(found) == maxGroups {
+			return nil, fault.New(fault.LimitReached, "at most %d groups take part in a conversation", maxGroups).
+				Field("participants["+strconv.Itoa(i)+"]", "is a group too many").With("limit", strconv.Itoa(maxGroups))
 		}
 		id := p[len(groupPrefix):]
 		it, err := g.visible(ctx, caller, id)
@@ -109,7 +117,7 @@ func (g *groups) handle(ctx context.Context, e journal.Event) error {
 	}
 	newest.State.ID = e.Key.ID
 	for after := uint64(0); ; {
-		items, next, err := g.conversations.Oldest(ctx, e.Key.Tenant, memberList(groupPrefix+e.Key.ID), after, regroupPage)
+		items, err := g.conversations.Oldest(ctx, e.Key.Tenant, memberList(groupPrefix+e.Key.ID), after, regroupPage, aggregate.RootField)
 		if err != nil {
 			return err
 		}
@@ -119,9 +127,9 @@ func (g *groups) handle(ctx context.Context, e journal.Event) error {
 				return err
 			}
 		}
-		if next == 0 {
+		if len(items) < regroupPage {
 			return nil
 		}
-		after = next
+		after = items[len(items)-1].Score
 	}
 }

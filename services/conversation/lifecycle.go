@@ -17,8 +17,10 @@ type creation struct {
 	Participants []string
 	Groups       []group
 	Labels       []string
-	// Ancestors are set for a fork.
+	// Ancestors and Marks are set for a fork: where its past is, and what of it holds
+	// at the position.
 	Ancestors []ancestor
+	Marks     root
 	// Imported and State are set for one that was said elsewhere.
 	Imported time.Time
 	State    state
@@ -55,6 +57,9 @@ func (cmd creation) created() *conversationv1.ConversationCreated {
 	}
 	for _, a := range cmd.Ancestors {
 		created.Ancestors = append(created.Ancestors, &conversationv1.Parent{ConversationId: a.ID, Position: a.Last})
+	}
+	if len(cmd.Ancestors) > 0 {
+		created.Marks = cmd.Marks.marks()
 	}
 	if !cmd.Imported.IsZero() {
 		created.Imported = &conversationv1.Imported{CreateTime: timeToProto(cmd.Imported), State: statesToProto[cmd.State]}

@@ -48,9 +48,10 @@ type message struct {
 	ReplyTo    string
 	Pinned     bool
 	Summarizes *conversationv1.Range
-	// Time and Erasure are what an import brings.
-	Time    time.Time
-	Erasure conversationv1.Erasure
+	// Time, Addressed and Erasure are what an import brings.
+	Time      time.Time
+	Addressed []string
+	Erasure   conversationv1.Erasure
 	// field is where in the request it stands, "" or such as `messages[2].`.
 	field       string
 	fingerprint fingerprint

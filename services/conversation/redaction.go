@@ -219,9 +219,19 @@ func (r root) marks() *conversationv1.Marks {
 	return m
 }
 
+// marked is the root after an erasure.
 func (r root) marked(m *conversationv1.Marks) root {
-	r.Pinned, r.Active, r.Updated = m.GetPinned(), m.GetActive(), m.GetUpdateTime().AsTime()
-	r.Calls, r.Summaries, r.Turns = nil, nil, nil
+	r.Active, r.Updated = m.GetActive(), m.GetUpdateTime().AsTime()
+	r.Groups = slices.Clone(r.Groups)
+	for i := range r.Groups {
+		r.Groups[i].Last = m.GetLastTurns()[r.Groups[i].ID]
+	}
+	return r.withMarks(m)
+}
+
+// withMarks is the root with what messages marked, and nothing else of that kind.
+func (r root) withMarks(m *conversationv1.Marks) root {
+	r.Pinned, r.Calls, r.Summaries, r.Turns = m.GetPinned(), nil, nil, nil
 	for _, c := range m.GetCalls() {
 		r.Calls = append(r.Calls, openCall{callKey{c.GetInvocationId(), c.GetCallId()}, c.GetMessageId(), c.GetPosition()})
 	}
@@ -233,10 +243,6 @@ func (r root) marked(m *conversationv1.Marks) root {
 			Group: t.GetGroupId(), MessageID: t.GetMessageId(), Position: t.GetPosition(), Author: t.GetAuthor(),
 			Waiting: t.GetWaiting(), Had: t.GetHad(), Expires: t.GetExpireTime().AsTime(),
 		})
-	}
-	r.Groups = slices.Clone(r.Groups)
-	for i := range r.Groups {
-		r.Groups[i].Last = m.GetLastTurns()[r.Groups[i].ID]
 	}
 	return r
 }

@@ -148,7 +148,7 @@ func (k *keeper) due(ctx context.Context, key journal.Key) (time.Duration, error
 func (k *keeper) apply(ctx context.Context, tenant, list string, age time.Duration, do func(context.Context, journal.Key) error) error {
 	limit := k.eraser.history.loop.Now().Add(-age)
 	for after := uint64(0); ; {
-		items, next, err := k.eraser.history.loop.Oldest(ctx, tenant, list, after, retentionPage)
+		items, err := k.eraser.history.loop.Oldest(ctx, tenant, list, after, retentionPage, aggregate.RootField)
 		if err != nil {
 			return err
 		}
@@ -164,10 +164,10 @@ func (k *keeper) apply(ctx context.Context, tenant, list string, age time.Durati
 				return err
 			}
 		}
-		if next == 0 {
+		if len(items) < retentionPage {
 			return nil
 		}
-		after = next
+		after = items[len(items)-1].Score
 	}
 }
 

@@ -22,29 +22,20 @@ func (h *history) checkSummary(ctx context.Context, key journal.Key, caller iden
 		return fault.New(fault.FieldInvalid, "a summary stands for messages that are there").
 			Field(field+"summarizes.last", "is past the last position")
 	}
-	calls := make(map[callKey]bool)
+	open := make(map[callKey]bool)
 	for from := r.GetFirst(); from <= r.GetLast(); {
 		messages, err := h.cut(ctx, key, c, span{from, min(r.GetLast(), from+exportPage-1)}, false)
 		if err != nil {
 			return err
 		}
 		for _, m := range messages {
-			for _, p := range m.GetParts() {
-				if call := p.GetCall(); call != nil {
-					calls[callKey{call.GetInvocationId(), call.GetCallId()}] = true
-				}
-				if result := p.GetResult(); result != nil {
-					key := callKey{result.GetInvocationId(), result.GetCallId()}
-					if !calls[key] {
-						return parted(field)
-					}
-					delete(calls, key)
-				}
+			if len(endedBy(m, open)) > 0 {
+				return parted(field)
 			}
 		}
 		from += int64(len(messages))
 	}
-	if len(calls) > 0 {
+	if len(open) > 0 {
 		return parted(field)
 	}
 	return nil

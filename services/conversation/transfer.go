@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"buf.build/go/protovalidate"
@@ -97,14 +97,14 @@ func (h *history) importAll(ctx context.Context, tenant string, receive func() (
 		}
 		i.lines++
 		if err := i.take(ctx, text); err != nil {
-			return nil, 0, err
+			return nil, 0, i.placed(err)
 		}
 	}
 	if i.lines == 0 {
 		return nil, 0, fault.New(fault.FieldInvalid, "an import begins with a conversation").Field("line", "must come at least once")
 	}
 	if err := i.flush(ctx); err != nil {
-		return nil, 0, err
+		return nil, 0, i.placed(err)
 	}
 	s, err := h.loop.Newest(ctx, i.key)
 	return toConversation(i.key.ID, s.State), i.imported, err
@@ -128,6 +128,22 @@ func (i *importing) take(ctx context.Context, text string) error {
 		return i.add(ctx, r.Message)
 	}
 	return i.refuse("is neither a conversation nor a message")
+}
+
+// placed says in which line a refused message stands: the field of the violation
+// begins with it. Otherwise it is the line that was read last.
+func (i *importing) placed(err error) error {
+	refusal := fault.From(err)
+	if refusal.Metadata("line") != "" {
+		return refusal
+	}
+	number := strconv.Itoa(i.lines)
+	for _, v := range refusal.Violations() {
+		if rest, ok := strings.CutPrefix(v.Field, "line "); ok {
+			number, _, _ = strings.Cut(rest, ":")
+		}
+	}
+	return refusal.With("line", number)
 }
 
 func (i *importing) refuse(why string) error {
@@ -164,7 +180,7 @@ func (i *importing) begin(ctx context.Context, p *conversationv1.Conversation) e
 	i.key = journal.Key{Tenant: i.tenant, Kind: kindName, ID: cmd.ID}
 	if parent := p.GetParent(); parent != nil {
 		var err error
-		if cmd.Ancestors, err = i.history.lineage(ctx, i.tenant, parent.GetConversationId(), parent.GetPosition()); err != nil {
+		if cmd.Ancestors, cmd.Marks, err = i.history.past(ctx, i.tenant, parent.GetConversationId(), parent.GetPosition()); err != nil {
 			return err
 		}
 	}
@@ -175,16 +191,22 @@ func (i *importing) begin(ctx context.Context, p *conversationv1.Conversation) e
 	return err
 }
 
-// lineage is the ancestors of a fork of a conversation at a position.
-func (h *history) lineage(ctx context.Context, tenant, parent string, position int64) ([]ancestor, error) {
-	s, err := h.loop.Newest(ctx, journal.Key{Tenant: tenant, Kind: kindName, ID: parent})
+// past is what a fork of a conversation at a position begins with.
+func (h *history) past(ctx context.Context, tenant, parent string, position int64) ([]ancestor, root, error) {
+	key := journal.Key{Tenant: tenant, Kind: kindName, ID: parent}
+	s, err := h.loop.Newest(ctx, key)
 	if err != nil {
-		return nil, err
+		return nil, root{}, err
 	}
 	if !s.State.exists() {
-		return nil, errConversationNotFound.Field("parent_conversation_id", "names no conversation")
+		return nil, root{}, errConversationNotFound.Field("parent_conversation_id", "names no conversation")
 	}
-	return s.State.forkedAt(parent, position)
+	ancestors, err := s.State.forkedAt(parent, position)
+	if err != nil {
+		return nil, root{}, err
+	}
+	marks, err := h.marksAt(ctx, key, s.State, position)
+	return ancestors, marks, err
 }
 
 func (i *importing) add(ctx context.Context, p *conversationv1.Message) error {
@@ -194,9 +216,10 @@ func (i *importing) add(ctx context.Context, p *conversationv1.Message) error {
 	i.next++
 	m := message{
 		ID: p.GetMessageId(), Author: p.GetAuthor(), Parts: p.GetParts(), To: p.GetTo(), ReplyTo: p.GetReplyTo(),
-		Pinned: p.GetPinned(), Summarizes: p.GetSummarizes(), Erasure: p.GetErasure(),
+		Pinned: p.GetPinned(), Summarizes: p.GetSummarizes(), Erasure: p.GetErasure(), Addressed: p.GetAddressed(),
 		field: "line " + strconv.Itoa(i.lines) + ": ",
 	}.signed()
+	m.Time = i.history.loop.Now().UTC().Truncate(time.Microsecond)
 	if p.GetCreateTime() != nil {
 		m.Time = p.GetCreateTime().AsTime()
 	}
@@ -255,24 +278,4 @@ func (i *importing) flush(ctx context.Context) error {
 	i.imported += s.State.Head - before
 	i.batch, i.bytes = nil, 0
 	return nil
-}
-
-// forkedAt is the ancestors of a fork of a conversation at a position.
-func (c conversation) forkedAt(id string, position int64) ([]ancestor, error) {
-	if position > c.Head {
-		return nil, pastHead("position", position, c.Head)
-	}
-	var past []ancestor
-	before := int64(0)
-	for _, a := range append(slices.Clone(c.Ancestors), ancestor{id, c.Head}) {
-		if position > before || a.ID == id && position == 0 {
-			past = append(past, ancestor{a.ID, min(a.Last, position)})
-		}
-		before = a.Last
-	}
-	if len(past) > maxAncestors {
-		return nil, fault.New(fault.LimitReached, "a fork has at most %d ancestors", maxAncestors).
-			With("limit", strconv.Itoa(maxAncestors))
-	}
-	return past, nil
 }

@@ -64,8 +64,8 @@ func (d *deliveries) handle(ctx context.Context, e journal.Event) error {
 // deliver enqueues one message for each agent that it addresses.
 func (d *deliveries) deliver(ctx context.Context, tenant, conversation string, position int64, said *conversationv1.AppendedMessage) error {
 	addressed := addressedAgents(said)
-	if len(addressed) == 0 {
-		return nil
+	if len(addressed) == 0 || said.CreateTime != nil {
+		return nil // what has a time of its own was said elsewhere, and imported
 	}
 	body, err := json.Marshal(delivered{
 		ConversationID: conversation, MessageID: said.GetMessageId(), Position: position, Author: said.GetAuthor(),

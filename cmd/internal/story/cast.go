@@ -30,6 +30,9 @@ type cast struct {
 	omarDeciding     grpc.CallOption
 	fay, sam         grpc.CallOption // approvers, of finance and of security
 	ida              grpc.CallOption // auditor
+	bobsHandler      grpc.CallOption // the program that runs Bob, and writes what he says
+	aliceVisiting    grpc.CallOption // Alice, in a session of hers
+	rita             grpc.CallOption // archivist
 
 	audits        auditor
 	approvals     gatev1.ApprovalServiceClient
@@ -37,6 +40,7 @@ type cast struct {
 	operations    registryv1.OperationServiceClient
 	conversations conversationv1.ConversationServiceClient
 	messages      conversationv1.MessageServiceClient
+	retention     conversationv1.RetentionServiceClient
 	inboxes       inboxv1.InboxServiceClient
 	dispatches    inboxv1.DispatchServiceClient
 
@@ -63,6 +67,9 @@ func (c *cast) assemble(stage Stage, tenant string) error {
 		{&c.omarDeciding, identity.Caller{Subject: "human:omar", Scopes: home.ApproverScopes}},
 		{&c.fay, identity.Caller{Subject: "human:fay", Scopes: group("finance")}},
 		{&c.sam, identity.Caller{Subject: "human:sam", Scopes: group("security")}},
+		{&c.bobsHandler, identity.Caller{Subject: "agent:bob", Scopes: home.OperatorScopes}},
+		{&c.aliceVisiting, identity.Caller{Subject: "agent:alice", Scopes: home.AgentScopes, Session: "visiting"}},
+		{&c.rita, identity.Caller{Subject: "human:rita", Scopes: home.ArchivistScopes}},
 		{&c.ida, identity.Caller{Subject: "human:ida", Scopes: home.AuditorScopes}},
 	} {
 		one.Tenant = tenant
@@ -109,6 +116,7 @@ func (c *cast) assemble(stage Stage, tenant string) error {
 	c.operations = registryv1.NewOperationServiceClient(registry)
 	c.conversations = conversationv1.NewConversationServiceClient(conversation)
 	c.messages = conversationv1.NewMessageServiceClient(conversation)
+	c.retention = conversationv1.NewRetentionServiceClient(conversation)
 	c.inboxes, c.dispatches = inboxv1.NewInboxServiceClient(inbox), inboxv1.NewDispatchServiceClient(inbox)
 	return nil
 }

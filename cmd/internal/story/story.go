@@ -58,6 +58,14 @@ var chapters = []chapter{
 	{"13. … and the second one approves", (*story).secondVoice},
 	{"14. What both wanted remembered is not asked for again, and nothing else is covered", (*story).useTrust},
 	{"15. Ida proves that the record of all this is whole", (*story).auditAll},
+	{"16. Omar asks Bob something, and leaves", (*story).askAndLeave},
+	{"16. … Bob's handler is in the middle of the answer", (*story).watchHalf},
+	{"16. … and finishes it while nobody looks", (*story).finishAnswer},
+	{"17. Omar comes back: where was he, and what was written meanwhile?", (*story).comeBack},
+	{"18. A conversation waits while a person is asked about what its agent wants", (*story).pause},
+	{"18. … and goes on by itself", (*story).resume},
+	{"19. What was said can be taken back, and all of it erased", (*story).erase},
+	{"19. … from everywhere, and what forks shared of it", (*story).erased},
 }
 
 // story is one telling. What later chapters need of earlier ones is in it.
@@ -74,6 +82,9 @@ type story struct {
 
 	trust          string // what Dave need not ask for again
 	kept, verifier string // Ida's checkpoint, and the key that it is signed with
+
+	seen      int64  // the last position that Omar saw before he left
+	pausedFor string // the approval that his conversation waits for
 
 	disturbed int
 }

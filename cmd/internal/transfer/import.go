@@ -52,7 +52,7 @@ func Import(ctx context.Context, t *console.Terminal, mesh conversationv1.Retent
 }
 
 // maxForeignBytes bounds a file that is read as a whole.
-const maxForeignBytes = 256 << 20
+const maxForeignBytes = 64 << 20
 
 // ImportForeign imports a file of one of the Formats. Nothing is sent of a file in which
 // anything can't be. It shows what was left out.

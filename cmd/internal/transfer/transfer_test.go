@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -28,6 +29,7 @@ type mesh struct {
 	mu    sync.Mutex
 	lines map[string][]string
 	calls int // of ImportConversation
+	open  atomic.Int64
 	// refuse the line of this number in an import, and say so.
 	refuse int
 	silent bool // about which line it was
@@ -56,6 +58,8 @@ func (m *mesh) ExportConversation(r *conversationv1.ExportConversationRequest, s
 }
 
 func (m *mesh) ImportConversation(stream grpc.ClientStreamingServer[conversationv1.ImportConversationRequest, conversationv1.ImportConversationResponse]) error {
+	m.open.Add(1)
+	defer m.open.Add(-1)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.calls++
@@ -296,6 +300,12 @@ func TestForeignFilesAreImportedWholeOrNot(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), path+": line 6, message 2: no call") || said != "" || to.calls != 0 {
 		t.Errorf("said %s %v, after %d calls", said, err, to.calls)
 	}
+	if err := os.Truncate(path, maxForeignBytes+1); err != nil {
+		t.Fatal(err)
+	}
+	if err := ImportForeign(t.Context(), &console.Terminal{Out: io.Discard}, client, path, "openai", Options{}); err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("a file that is too large: %v", err)
+	}
 }
 
 // A file that was read in camelCase is one, as protojson writes it without being asked.
@@ -348,20 +358,49 @@ func TestImportsThatFail(t *testing.T) {
 	}
 }
 
-// An import that is told to stop stops.
-func TestImportEndsWithItsContext(t *testing.T) {
-	client := family().serve(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	err := Import(ctx, &console.Terminal{Out: io.Discard}, client, "chat.jsonl", func(yield func(Line, error) bool) {
+// beginning gives the first line, and is back once the mesh has begun to import it.
+func (m *mesh) beginning(t *testing.T, then func(yield func(Line, error) bool)) iter.Seq2[Line, error] {
+	return func(yield func(Line, error) bool) {
 		for line, err := range Exported(strings.NewReader(text(family(), "root"))) {
 			if !yield(line, err) {
+				t.Error("the first line is not taken", err)
 				return
 			}
-			cancel()
+			meshtest.Eventually(t, "the import begins", func() bool { return m.open.Load() == 1 })
+			then(yield)
+			return
+		}
+	}
+}
+
+// An import that can't go on leaves no call behind.
+func TestImportsThatFailEndTheirCall(t *testing.T) {
+	to := &mesh{lines: make(map[string][]string)}
+	client := to.serve(t)
+	broken := errors.New("the disk is gone")
+	_, err := imports(t, client, to.beginning(t, func(yield func(Line, error) bool) { yield(Line{}, broken) }))
+	if !errors.Is(err, broken) {
+		t.Error(err)
+	}
+	meshtest.Eventually(t, "the call ends", func() bool { return to.open.Load() == 0 })
+}
+
+// An import that is told to stop stops.
+func TestImportEndsWithItsContext(t *testing.T) {
+	to := &mesh{lines: make(map[string][]string)}
+	client := to.serve(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	record := &conversationv1.Record{Record: &conversationv1.Record_Message{Message: &conversationv1.Message{Position: 1}}}
+	endless := to.beginning(t, func(yield func(Line, error) bool) {
+		cancel()
+		for range 1_000_000 {
+			if !yield(Line{Text: "{}", Record: record, Place: "line 2"}, nil) {
+				return
+			}
 		}
 	})
-	cancel()
-	if err == nil {
-		t.Error("it went on to its end")
+	if err := Import(ctx, &console.Terminal{Out: io.Discard}, client, "chat.jsonl", endless); !strings.Contains(fmt.Sprint(err), "CANCELLED") {
+		t.Errorf("it ended with %v", err)
 	}
 }

@@ -359,7 +359,10 @@ type ConversationCreated struct {
 	// Groups are the groups among the participants, as they were.
 	Groups []*Group `protobuf:"bytes,7,rep,name=groups,proto3" json:"groups,omitempty"`
 	// Imported is set for a conversation that was said elsewhere.
-	Imported      *Imported `protobuf:"bytes,8,opt,name=imported,proto3" json:"imported,omitempty"`
+	Imported *Imported `protobuf:"bytes,8,opt,name=imported,proto3" json:"imported,omitempty"`
+	// Marks are what holds of the shared past of a fork: its open calls, pinned
+	// messages and summaries.
+	Marks         *Marks `protobuf:"bytes,9,opt,name=marks,proto3" json:"marks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -446,6 +449,13 @@ func (x *ConversationCreated) GetGroups() []*Group {
 func (x *ConversationCreated) GetImported() *Imported {
 	if x != nil {
 		return x.Imported
+	}
+	return nil
+}
+
+func (x *ConversationCreated) GetMarks() *Marks {
+	if x != nil {
+		return x.Marks
 	}
 	return nil
 }
@@ -580,7 +590,8 @@ type AppendedMessage struct {
 	Addressed   []string `protobuf:"bytes,7,rep,name=addressed,proto3" json:"addressed,omitempty"`
 	Pinned      bool     `protobuf:"varint,8,opt,name=pinned,proto3" json:"pinned,omitempty"`
 	Summarizes  *Range   `protobuf:"bytes,9,opt,name=summarizes,proto3" json:"summarizes,omitempty"`
-	// Create_time is set where it is not the event's: for an import.
+	// Create_time is set where it is not the event's: for an import, which pauses
+	// nothing and reaches no inbox.
 	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	Erasure       Erasure                `protobuf:"varint,11,opt,name=erasure,proto3,enum=weir.conversation.v1.Erasure" json:"erasure,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1114,8 +1125,8 @@ func (x *MessagesRedacted) GetMarks() *Marks {
 	return nil
 }
 
-// Marks is what holds of a conversation after an erasure, beyond its messages, so
-// that it can be told without the events that are gone.
+// Marks is what holds of a conversation beyond its messages, so that it can be told
+// without the events that brought it.
 type Marks struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Calls []*OpenCall            `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
@@ -2049,7 +2060,7 @@ const file_weir_conversation_v1_events_proto_rawDesc = "" +
 	"\x1dparticipant_erasure_requested\x18\x10 \x01(\v21.weir.conversation.v1.ParticipantErasureRequestedH\x00R\x1bparticipantErasureRequested\x12t\n" +
 	"\x1cparticipant_erasure_advanced\x18\x11 \x01(\v20.weir.conversation.v1.ParticipantErasureAdvancedH\x00R\x1aparticipantErasureAdvanced\x12t\n" +
 	"\x1cparticipant_erasure_finished\x18\x12 \x01(\v20.weir.conversation.v1.ParticipantErasureFinishedH\x00R\x1aparticipantErasureFinishedB\a\n" +
-	"\x05eventJ\x04\b\x03\x10\x04\"\xd3\x02\n" +
+	"\x05eventJ\x04\b\x03\x10\x04\"\x86\x03\n" +
 	"\x13ConversationCreated\x12'\n" +
 	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12\x14\n" +
@@ -2058,7 +2069,8 @@ const file_weir_conversation_v1_events_proto_rawDesc = "" +
 	"\x06labels\x18\x05 \x03(\tR\x06labels\x12:\n" +
 	"\tancestors\x18\x06 \x03(\v2\x1c.weir.conversation.v1.ParentR\tancestors\x123\n" +
 	"\x06groups\x18\a \x03(\v2\x1b.weir.conversation.v1.GroupR\x06groups\x12:\n" +
-	"\bimported\x18\b \x01(\v2\x1e.weir.conversation.v1.ImportedR\bimported\"\x86\x01\n" +
+	"\bimported\x18\b \x01(\v2\x1e.weir.conversation.v1.ImportedR\bimported\x121\n" +
+	"\x05marks\x18\t \x01(\v2\x1b.weir.conversation.v1.MarksR\x05marks\"\x86\x01\n" +
 	"\bImported\x12;\n" +
 	"\vcreate_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x12=\n" +
@@ -2254,41 +2266,42 @@ var file_weir_conversation_v1_events_proto_depIdxs = []int32{
 	28, // 16: weir.conversation.v1.ConversationCreated.ancestors:type_name -> weir.conversation.v1.Parent
 	29, // 17: weir.conversation.v1.ConversationCreated.groups:type_name -> weir.conversation.v1.Group
 	2,  // 18: weir.conversation.v1.ConversationCreated.imported:type_name -> weir.conversation.v1.Imported
-	30, // 19: weir.conversation.v1.Imported.create_time:type_name -> google.protobuf.Timestamp
-	31, // 20: weir.conversation.v1.Imported.state:type_name -> weir.conversation.v1.ConversationState
-	4,  // 21: weir.conversation.v1.MessagesAppended.messages:type_name -> weir.conversation.v1.AppendedMessage
-	32, // 22: weir.conversation.v1.AppendedMessage.parts:type_name -> weir.conversation.v1.Part
-	33, // 23: weir.conversation.v1.AppendedMessage.summarizes:type_name -> weir.conversation.v1.Range
-	30, // 24: weir.conversation.v1.AppendedMessage.create_time:type_name -> google.protobuf.Timestamp
-	34, // 25: weir.conversation.v1.AppendedMessage.erasure:type_name -> weir.conversation.v1.Erasure
-	6,  // 26: weir.conversation.v1.ConversationUpdated.labels:type_name -> weir.conversation.v1.LabelSet
-	7,  // 27: weir.conversation.v1.ConversationUpdated.participants:type_name -> weir.conversation.v1.ParticipantSet
-	29, // 28: weir.conversation.v1.ParticipantSet.groups:type_name -> weir.conversation.v1.Group
-	4,  // 29: weir.conversation.v1.ConversationClosed.results:type_name -> weir.conversation.v1.AppendedMessage
-	4,  // 30: weir.conversation.v1.ConversationArchived.results:type_name -> weir.conversation.v1.AppendedMessage
-	16, // 31: weir.conversation.v1.MessagesRedacted.messages:type_name -> weir.conversation.v1.Replaced
-	17, // 32: weir.conversation.v1.MessagesRedacted.erased:type_name -> weir.conversation.v1.ErasedEvent
-	12, // 33: weir.conversation.v1.MessagesRedacted.marks:type_name -> weir.conversation.v1.Marks
-	13, // 34: weir.conversation.v1.Marks.calls:type_name -> weir.conversation.v1.OpenCall
-	14, // 35: weir.conversation.v1.Marks.summaries:type_name -> weir.conversation.v1.Summary
-	15, // 36: weir.conversation.v1.Marks.turns:type_name -> weir.conversation.v1.PendingTurn
-	30, // 37: weir.conversation.v1.Marks.update_time:type_name -> google.protobuf.Timestamp
-	27, // 38: weir.conversation.v1.Marks.last_turns:type_name -> weir.conversation.v1.Marks.LastTurnsEntry
-	33, // 39: weir.conversation.v1.Summary.range:type_name -> weir.conversation.v1.Range
-	30, // 40: weir.conversation.v1.PendingTurn.expire_time:type_name -> google.protobuf.Timestamp
-	4,  // 41: weir.conversation.v1.Replaced.message:type_name -> weir.conversation.v1.AppendedMessage
-	35, // 42: weir.conversation.v1.ErasureFinished.counts:type_name -> weir.conversation.v1.ErasureCounts
-	29, // 43: weir.conversation.v1.GroupMembersChanged.group:type_name -> weir.conversation.v1.Group
-	4,  // 44: weir.conversation.v1.GroupMembersChanged.messages:type_name -> weir.conversation.v1.AppendedMessage
-	29, // 45: weir.conversation.v1.GroupPut.group:type_name -> weir.conversation.v1.Group
-	36, // 46: weir.conversation.v1.RetentionPut.rules:type_name -> weir.conversation.v1.RetentionRule
-	35, // 47: weir.conversation.v1.ParticipantErasureAdvanced.counts:type_name -> weir.conversation.v1.ErasureCounts
-	35, // 48: weir.conversation.v1.ParticipantErasureFinished.counts:type_name -> weir.conversation.v1.ErasureCounts
-	49, // [49:49] is the sub-list for method output_type
-	49, // [49:49] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	12, // 19: weir.conversation.v1.ConversationCreated.marks:type_name -> weir.conversation.v1.Marks
+	30, // 20: weir.conversation.v1.Imported.create_time:type_name -> google.protobuf.Timestamp
+	31, // 21: weir.conversation.v1.Imported.state:type_name -> weir.conversation.v1.ConversationState
+	4,  // 22: weir.conversation.v1.MessagesAppended.messages:type_name -> weir.conversation.v1.AppendedMessage
+	32, // 23: weir.conversation.v1.AppendedMessage.parts:type_name -> weir.conversation.v1.Part
+	33, // 24: weir.conversation.v1.AppendedMessage.summarizes:type_name -> weir.conversation.v1.Range
+	30, // 25: weir.conversation.v1.AppendedMessage.create_time:type_name -> google.protobuf.Timestamp
+	34, // 26: weir.conversation.v1.AppendedMessage.erasure:type_name -> weir.conversation.v1.Erasure
+	6,  // 27: weir.conversation.v1.ConversationUpdated.labels:type_name -> weir.conversation.v1.LabelSet
+	7,  // 28: weir.conversation.v1.ConversationUpdated.participants:type_name -> weir.conversation.v1.ParticipantSet
+	29, // 29: weir.conversation.v1.ParticipantSet.groups:type_name -> weir.conversation.v1.Group
+	4,  // 30: weir.conversation.v1.ConversationClosed.results:type_name -> weir.conversation.v1.AppendedMessage
+	4,  // 31: weir.conversation.v1.ConversationArchived.results:type_name -> weir.conversation.v1.AppendedMessage
+	16, // 32: weir.conversation.v1.MessagesRedacted.messages:type_name -> weir.conversation.v1.Replaced
+	17, // 33: weir.conversation.v1.MessagesRedacted.erased:type_name -> weir.conversation.v1.ErasedEvent
+	12, // 34: weir.conversation.v1.MessagesRedacted.marks:type_name -> weir.conversation.v1.Marks
+	13, // 35: weir.conversation.v1.Marks.calls:type_name -> weir.conversation.v1.OpenCall
+	14, // 36: weir.conversation.v1.Marks.summaries:type_name -> weir.conversation.v1.Summary
+	15, // 37: weir.conversation.v1.Marks.turns:type_name -> weir.conversation.v1.PendingTurn
+	30, // 38: weir.conversation.v1.Marks.update_time:type_name -> google.protobuf.Timestamp
+	27, // 39: weir.conversation.v1.Marks.last_turns:type_name -> weir.conversation.v1.Marks.LastTurnsEntry
+	33, // 40: weir.conversation.v1.Summary.range:type_name -> weir.conversation.v1.Range
+	30, // 41: weir.conversation.v1.PendingTurn.expire_time:type_name -> google.protobuf.Timestamp
+	4,  // 42: weir.conversation.v1.Replaced.message:type_name -> weir.conversation.v1.AppendedMessage
+	35, // 43: weir.conversation.v1.ErasureFinished.counts:type_name -> weir.conversation.v1.ErasureCounts
+	29, // 44: weir.conversation.v1.GroupMembersChanged.group:type_name -> weir.conversation.v1.Group
+	4,  // 45: weir.conversation.v1.GroupMembersChanged.messages:type_name -> weir.conversation.v1.AppendedMessage
+	29, // 46: weir.conversation.v1.GroupPut.group:type_name -> weir.conversation.v1.Group
+	36, // 47: weir.conversation.v1.RetentionPut.rules:type_name -> weir.conversation.v1.RetentionRule
+	35, // 48: weir.conversation.v1.ParticipantErasureAdvanced.counts:type_name -> weir.conversation.v1.ErasureCounts
+	35, // 49: weir.conversation.v1.ParticipantErasureFinished.counts:type_name -> weir.conversation.v1.ErasureCounts
+	50, // [50:50] is the sub-list for method output_type
+	50, // [50:50] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_weir_conversation_v1_events_proto_init() }

@@ -1,6 +1,7 @@
 package search
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -187,6 +188,23 @@ func truncate(t *testing.T, path string, size int64) {
 	}
 }
 
+// overwrite damages the head of a file in its place, where it is mapped.
+func overwrite(t *testing.T, path string) {
+	t.Helper()
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := file.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = file.WriteAt(bytes.Repeat([]byte{0xff}, int(info.Size()/10)), 0)
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func remove(t *testing.T, path string) {
 	t.Helper()
 	if err := os.Remove(path); err != nil {
@@ -227,11 +245,11 @@ func TestABrokenIndexRefusesAndIsBegunAnew(t *testing.T) {
 				t.Fatal(err)
 			}
 			var batch Batch
-			batch.Add(Entry{Tenant: "t", Conversation: "c", Position: 3, Sequence: i.Sequence() + 1, Text: "new"})
+			batch.Add(Entry{Tenant: "t", Conversation: "c", Position: 4, Sequence: i.Sequence() + 1, Text: "new"})
 			_, err := i.Apply(&batch, i.Sequence()+1)
 			return err
 		},
-		// Scorch's merger panics on it and is gone, and who waits for a merge with it.
+		// Scorch's merger panics, and is gone; who waits for it would wait forever.
 		"a segment changes under it": func(t *testing.T, i *Index) error {
 			segments, err := filepath.Glob(filepath.Join(i.files, "*.zap"))
 			if err != nil {
@@ -239,18 +257,7 @@ func TestABrokenIndexRefusesAndIsBegunAnew(t *testing.T) {
 			}
 			apply(t, i, i.Sequence()+1, func(b *Batch) { b.Remove("t", "c", 1) })
 			for _, segment := range segments {
-				body, err := os.ReadFile(segment)
-				if err != nil {
-					t.Fatal(err)
-				}
-				file, err := os.OpenFile(segment, os.O_WRONLY, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
-				_, err = file.WriteAt([]byte(strings.Repeat("\xff", len(body)*3/4)), 0)
-				if err := errors.Join(err, file.Close()); err != nil {
-					t.Fatal(err)
-				}
+				overwrite(t, segment)
 			}
 			return i.Purge(t.Context())
 		},
@@ -259,7 +266,7 @@ func TestABrokenIndexRefusesAndIsBegunAnew(t *testing.T) {
 			t.Parallel()
 			folder := t.TempDir()
 			i := mustOpen(t, folder)
-			say(t, i, "old", "old")
+			say(t, i, "old word", "old thing with more", "third of them")
 			err := harm(t, i)
 			<-i.Broken()
 			_, applied := i.Apply(&Batch{}, i.Sequence()+1)
