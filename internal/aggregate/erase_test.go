@@ -267,7 +267,7 @@ func TestAnyErasuresLeaveOneState(t *testing.T) {
 		}
 		r.redis.Flush()
 		fresh := r.replica()
-		want, err := fresh.Newest(t.Context(), key(id))
+		want, err := fresh.Read(t.Context(), key(id))
 		if err != nil {
 			d.Fatal(err)
 		}

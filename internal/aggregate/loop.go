@@ -264,16 +264,29 @@ func (l *Loop[S, E]) decode(ctx context.Context, key journal.Key, document hot.D
 	return Snapshot[S]{State: state, Version: document.Version}, nil
 }
 
-// fromJournal is Newest for who found nothing in Redis, and puts the aggregate there.
+// fromJournal gives the state as the journal has it now. It follows the journal
+// from the newest state that is at hand, in memory or Redis, so that it reads no
+// more of a long aggregate than of a short one.
 func (l *Loop[S, E]) fromJournal(ctx context.Context, key journal.Key) (Snapshot[S], error) {
-	s, err := l.Newest(ctx, key)
-	if err != nil || !s.Exists() {
-		return s, err
+	// Where nothing is at hand, or it can't be read, the journal has all.
+	at, _ := l.load(ctx, key)
+	s, err := l.catchUp(ctx, key, at)
+	if at.Exists() && fault.Is(err, fault.EventUnreadable) {
+		// What was at hand may have been erased since.
+		s, err = l.catchUp(ctx, key, Snapshot[S]{})
 	}
-	if err := l.put(ctx, key, s); err != nil {
+	return s, err
+}
+
+// repair puts an aggregate into Redis where that lacks it.
+func (l *Loop[S, E]) repair(ctx context.Context, key journal.Key, s Snapshot[S]) {
+	shows, err := l.hot.Shows(ctx, key, s.Version, l.kind.Due != nil)
+	if err == nil && !shows {
+		err = l.put(ctx, key, s)
+	}
+	if err != nil {
 		l.log.Debug("hot store not repaired, the projector will", "key", key.String(), "error", err)
 	}
-	return s, nil
 }
 
 // catchUp follows the journal from a state that was true once to the newest one.

@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"context"
+	"errors"
 
 	"golang.org/x/sync/errgroup"
 
@@ -33,21 +34,42 @@ func (l *Loop[S, E]) Read(ctx context.Context, key journal.Key, fields ...string
 	if fault.Is(err, fault.DocumentUnreadable) {
 		return Snapshot[S]{}, err
 	}
-	return l.fromJournal(ctx, key)
-}
-
-// Newest gives an aggregate's state as the journal has it now, for who must not
-// believe Redis, which may be behind for a moment. What it costs beside the question
-// to the journal is what came since this process last looked.
-func (l *Loop[S, E]) Newest(ctx context.Context, key journal.Key) (Snapshot[S], error) {
-	remembered, _ := l.memory.GetIfPresent(key)
-	s, err := l.catchUp(ctx, key, remembered)
-	if remembered.Exists() && fault.Is(err, fault.EventUnreadable) {
-		// What is remembered may have been erased since.
-		s, err = l.catchUp(ctx, key, Snapshot[S]{})
+	s, err := l.fromJournal(ctx, key)
+	if err == nil && s.Exists() {
+		l.repair(ctx, key, s)
 	}
 	return s, err
 }
+
+// Newest gives an aggregate's state as the journal has it now, for who must not
+// believe Redis, which may be behind for a moment. With fields it asks for those
+// only, and the rest of the state may be missing.
+func (l *Loop[S, E]) Newest(ctx context.Context, key journal.Key, fields ...string) (Snapshot[S], error) {
+	if len(fields) > 0 {
+		if s, ok := l.stillNewest(ctx, key, fields); ok {
+			return s, nil
+		}
+	}
+	return l.fromJournal(ctx, key)
+}
+
+// stillNewest gives some fields of a document that the journal has nothing newer
+// than.
+func (l *Loop[S, E]) stillNewest(ctx context.Context, key journal.Key, fields []string) (Snapshot[S], bool) {
+	document, err := l.hot.Read(ctx, key, fields...)
+	if err != nil || document.Version == 0 {
+		return Snapshot[S]{}, false
+	}
+	_, err = l.journal.Replay(ctx, key, document.Version, func(journal.Event) error { return errNewer })
+	if err != nil {
+		return Snapshot[S]{}, false
+	}
+	s, err := l.decode(ctx, key, document)
+	return s, err == nil
+}
+
+// errNewer ends a replay that was to find nothing.
+var errNewer = errors.New("there is a newer event")
 
 // Item is one aggregate in a list.
 type Item[S any] struct {

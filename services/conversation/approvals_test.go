@@ -18,8 +18,6 @@ import (
 	"weir/internal/meshtest"
 )
 
-const carol = "human:carol"
-
 // gate stands in for the gate service: it writes to its stream.
 type gate struct {
 	*mesh

@@ -124,6 +124,14 @@ func (s *conversationServer) ListConversations(ctx context.Context, req *convers
 			lists = append(lists, memberList(subject))
 		}
 	}
+	if label := req.GetLabel(); label != "" {
+		switch states := req.GetStates(); {
+		case !slices.Contains(states, conversationv1.ConversationState_CONVERSATION_STATE_ARCHIVED):
+			lists = append(lists, retentionList(false, label))
+		case len(states) == 1:
+			lists = append(lists, retentionList(true, label))
+		}
+	}
 	items, next, err := s.history.loop.List(ctx, aggregate.PageRequest[conversation]{
 		Tenant: caller.Tenant,
 		Lists:  lists,

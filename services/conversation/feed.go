@@ -270,7 +270,7 @@ func (f *feeds) read(ctx context.Context, it *feed) (*root, int, error) {
 	it.mu.Lock()
 	turn := it.turned
 	it.mu.Unlock()
-	s, err := f.loop.Newest(ctx, it.key)
+	s, err := f.loop.Newest(ctx, it.key, aggregate.RootField)
 	if err != nil {
 		return nil, 0, err
 	}

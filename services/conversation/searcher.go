@@ -21,7 +21,7 @@ import (
 const (
 	defaultHits = 20
 	// indexBatch and indexPause say when what was heard is put into the index: after
-	// so many events, or when no more came for so long.
+	// so many events and messages in them, or when no more came for so long.
 	indexBatch = 256
 	indexPause = 50 * time.Millisecond
 )
@@ -155,7 +155,8 @@ type feeding struct {
 	*searcher
 	index    *search.Index
 	batch    search.Batch
-	events   int
+	// size counts events, and the messages in them.
+	size     int
 	sequence uint64
 	erased   []journal.Key
 }
@@ -164,7 +165,7 @@ type feeding struct {
 // conversation can't be read either.
 func (f *feeding) take(stored journal.Stored) error {
 	f.sequence = stored.Sequence
-	f.events++
+	f.size++
 	e, err := stored.Event()
 	if err == nil {
 		var recorded aggregate.Recorded[*conversationv1.Event]
@@ -175,7 +176,7 @@ func (f *feeding) take(stored journal.Stored) error {
 	if err != nil {
 		f.log.Error("an event cannot be indexed", "subject", stored.Subject, "error", err)
 	}
-	if f.events >= indexBatch {
+	if f.size >= indexBatch {
 		return f.flush()
 	}
 	return nil
@@ -189,6 +190,7 @@ func (f *feeding) hear(key journal.Key, e aggregate.Recorded[*conversationv1.Eve
 	}
 	redacts := e.Event.GetMessagesRedacted() != nil
 	for _, r := range heldBy(e, 0).Messages {
+		f.size++
 		m := r.GetMessage()
 		if m.GetErasure() != conversationv1.Erasure_ERASURE_UNSPECIFIED {
 			if redacts {
@@ -206,7 +208,7 @@ func (f *feeding) hear(key journal.Key, e aggregate.Recorded[*conversationv1.Eve
 }
 
 func (f *feeding) flush() error {
-	if f.events == 0 {
+	if f.size == 0 {
 		return nil
 	}
 	removed, err := f.index.Apply(&f.batch, f.sequence)
@@ -220,7 +222,7 @@ func (f *feeding) flush() error {
 	}
 	close(f.applied)
 	f.applied = make(chan struct{})
-	f.batch, f.events, f.erased = search.Batch{}, 0, nil
+	f.batch, f.size, f.erased = search.Batch{}, 0, nil
 	return nil
 }
 
