@@ -480,3 +480,48 @@ func TestAMemberThatDeclinesAndOneThatIsRemovedHandTheMessageOn(t *testing.T) {
 		}
 	}
 }
+
+// Who is in a group of that name here was not there when it was said.
+func TestAnImportBringsNobodyInByTheNameOfAGroup(t *testing.T) {
+	m := newMesh(t)
+	r := m.start()
+	stream, err := r.retention.ImportConversation(m.admin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		`{"conversation":{"conversation_id":"c","owner":"` + ann + `","participants":["group:g"]}}`,
+		`{"message":{"message_id":"m1","author":"` + ann + `","parts":[{"text":"hello"}],"to":["group:g"]}}`,
+		`{"message":{"message_id":"` + askID("p") + `","author":"` + gateSubject + `","parts":[{"approval":{"approval_id":"p","operation":"a/b","state":"PENDING"}}]}}`,
+	} {
+		if err := stream.Send(&conversationv1.ImportConversationRequest{Line: line}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if resp, err := stream.CloseAndRecv(); err != nil || resp.GetImported() != 2 || resp.GetConversation().GetState() != active {
+		t.Fatalf("imported %v, %v", resp, err)
+	}
+	m.must(r.groups.PutGroup(m.as(eve), &conversationv1.PutGroupRequest{Group: &conversationv1.Group{GroupId: "g", Members: agents("e")}}))
+	set := func() error {
+		_, err := r.conversations.UpdateConversation(m.as(ann), &conversationv1.UpdateConversationRequest{
+			ConversationId: "c", UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"participants"}}, Participants: []string{"group:g"},
+		})
+		return err
+	}
+	wantReason(t, set(), fault.GroupNotFound)
+	js, err := jetstream.New(m.nats.Connect())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.heard(js)
+	if m.mayRead(r, "agent:e", "c") {
+		t.Fatal("whoever made a group of that name is in")
+	}
+	// Somebody who sees the group, and may, sets it.
+	m.must(r.conversations.UpdateConversation(m.admin(), &conversationv1.UpdateConversationRequest{
+		ConversationId: "c", UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"participants"}}, Participants: []string{"group:g"},
+	}))
+	if !m.mayRead(r, "agent:e", "c") {
+		t.Fatal("the group was set, and its members are not in")
+	}
+}

@@ -714,15 +714,21 @@ func (r *rig) conversations() said {
 // positions from first on.
 func (s said) append(conversation string, first int64, messages ...*conversationv1.AppendedMessage) {
 	s.t.Helper()
-	event := &conversationv1.Event{Actor: messages[0].GetAuthor(), Event: &conversationv1.Event_MessagesAppended{
+	s.event(conversation, &conversationv1.Event{Actor: messages[0].GetAuthor(), Event: &conversationv1.Event_MessagesAppended{
 		MessagesAppended: &conversationv1.MessagesAppended{ConversationId: conversation, FirstPosition: first, Messages: messages},
-	}}
+	}})
+}
+
+// event appends the first event of a conversation.
+func (s said) event(conversation string, event *conversationv1.Event) {
+	s.t.Helper()
 	data, err := proto.Marshal(event)
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	kind := event.ProtoReflect().WhichOneof(event.ProtoReflect().Descriptor().Oneofs().Get(0)).Message().FullName()
 	_, err = s.j.Append(s.t.Context(), journal.Event{
-		ID: "e-" + conversation, Type: messagesAppended, Data: data, Time: time.Now().UTC().Truncate(time.Microsecond),
+		ID: "e-" + conversation, Type: string(kind), Data: data, Time: time.Now().UTC().Truncate(time.Microsecond),
 		Key: journal.Key{Tenant: "acme", Kind: "conversation", ID: conversation},
 	}, 0)
 	if err != nil {
@@ -732,6 +738,29 @@ func (s said) append(conversation string, first int64, messages ...*conversation
 
 func text(s string) []*conversationv1.Part {
 	return []*conversationv1.Part{{Part: &conversationv1.Part_Text{Text: s}}}
+}
+
+// A member that leaves a group hands a message on by another kind of event.
+func TestWhatAMemberThatLeftAGroupHandsOnIsInTheNextOnesInbox(t *testing.T) {
+	r := newRig(t)
+	r.conversations().event("plans", &conversationv1.Event{Actor: "service:conversation", Event: &conversationv1.Event_GroupMembersChanged{
+		GroupMembersChanged: &conversationv1.GroupMembersChanged{
+			ConversationId: "plans", FirstPosition: 4, Messages: []*conversationv1.AppendedMessage{
+				{MessageId: "weir.turn.a", Author: "service:conversation"},
+				{MessageId: "weir.turn.b", Author: "service:conversation", Addressed: []string{"agent:bob"}},
+			},
+		},
+	}})
+	b := r.as(bob)
+	var found *inboxv1.ClaimResponse
+	meshtest.Eventually(t, "bob has it", func() bool {
+		found = b.claim("bob", "1", 10, time.Minute)
+		return len(found.GetMessages()) > 0
+	})
+	want := `{"conversation_id":"plans","message_id":"weir.turn.b","position":5,"author":"service:conversation"}`
+	if len(found.GetMessages()) != 1 || found.GetMessages()[0].GetBody() != want {
+		t.Fatalf("bob got %v", found)
+	}
 }
 
 func TestWhatIsSaidToAnAgentIsInItsInboxExactlyOnce(t *testing.T) {
