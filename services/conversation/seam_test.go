@@ -18,7 +18,7 @@ const (
 	// seamTails read while seamMessages are said in each of two conversations, of
 	// which one is a fork with a shared past.
 	seamTails    = 100
-	seamMessages = 120
+	seamMessages = 60
 	seamWriters  = 4
 	seamPast     = 20
 )

@@ -166,12 +166,12 @@ func (f footprint) String() string {
 
 const (
 	// mostIdleBytes is twice what a tail was measured to take, heap and stack.
-	mostIdleBytes      = 80 << 10
+	mostIdleBytes      = 46 << 10
 	mostIdleGoroutines = 1.1
 )
 
 func TestIdleTailsCostLittle(t *testing.T) {
-	cost := newMesh(t).idle(1000)
+	cost := newMesh(t).idle(300)
 	t.Logf("a tail takes %v", cost)
 	if cost.heap+cost.stack > mostIdleBytes || cost.goroutines > mostIdleGoroutines {
 		t.Errorf("a tail takes %v", cost)

@@ -315,9 +315,9 @@ func TestAReaderThatStopsIsEndedWithItsPlaceAndGoesOnThere(t *testing.T) {
 	m := newMesh(t)
 	r := m.start()
 	m.create(r, "c")
-	const messages = 100
+	const messages = 40
 	for i := range messages {
-		m.say(r, "c", "m"+strconv.Itoa(i+1), strings.Repeat("long words ", 4000))
+		m.say(r, "c", "m"+strconv.Itoa(i+1), strings.Repeat("x", 20_000))
 	}
 	server := grpc.NewServer()
 	h := hasty{service: m.inside(), ended: make(chan error, 1)}

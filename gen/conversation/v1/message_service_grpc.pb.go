@@ -60,12 +60,14 @@ type MessageServiceClient interface {
 	// ends when the message is appended, or 10 minutes after its last delta.
 	//
 	// Offset is the length in bytes of what was sent before. What is there already
-	// is not added twice; where offset is not the draft's length, OFFSET_MISMATCH,
-	// with the length as metadata `length`.
+	// is not added twice. Other text than what is there begins the draft anew if
+	// offset is 0. Otherwise, and where offset is past the draft's length,
+	// OFFSET_MISMATCH, with the length as metadata `length`.
 	//
 	// Errors: CONVERSATION_NOT_FOUND, CONVERSATION_PAUSED, CONVERSATION_CLOSED,
 	// OFFSET_MISMATCH, TOO_LARGE, LIMIT_REACHED (16 drafts in a conversation),
-	// ALREADY_EXISTS (the message is appended), HOT_UNAVAILABLE.
+	// ALREADY_EXISTS (the message is appended, or another author writes under the
+	// id), HOT_UNAVAILABLE, CONTENTION.
 	AppendDelta(ctx context.Context, in *AppendDeltaRequest, opts ...grpc.CallOption) (*AppendDeltaResponse, error)
 	// ListMessages pages through a conversation by position. Each page is exact:
 	// no repeats, no gaps. A cursor outside of what exists is
@@ -75,8 +77,9 @@ type MessageServiceClient interface {
 	// TailMessages gives the messages behind a position, and then those that
 	// follow, each once and in order, with deltas of messages that are being
 	// written. It goes on until the client ends it; after any disconnect, call
-	// again with the last position seen. Every 15 seconds without a message
-	// there is a keepalive.
+	// again with the last position seen. Every 15 seconds in which nothing was sent
+	// there is a keepalive. A reader who takes nothing for 30 seconds is ended; it
+	// may have got more than `after` says, and goes on from what it has.
 	//
 	// Errors: CONVERSATION_NOT_FOUND (also when access ends), CURSOR_UNAVAILABLE
 	// (`after` is past the head), READER_TOO_SLOW (metadata `after` is where to go
@@ -262,12 +265,14 @@ type MessageServiceServer interface {
 	// ends when the message is appended, or 10 minutes after its last delta.
 	//
 	// Offset is the length in bytes of what was sent before. What is there already
-	// is not added twice; where offset is not the draft's length, OFFSET_MISMATCH,
-	// with the length as metadata `length`.
+	// is not added twice. Other text than what is there begins the draft anew if
+	// offset is 0. Otherwise, and where offset is past the draft's length,
+	// OFFSET_MISMATCH, with the length as metadata `length`.
 	//
 	// Errors: CONVERSATION_NOT_FOUND, CONVERSATION_PAUSED, CONVERSATION_CLOSED,
 	// OFFSET_MISMATCH, TOO_LARGE, LIMIT_REACHED (16 drafts in a conversation),
-	// ALREADY_EXISTS (the message is appended), HOT_UNAVAILABLE.
+	// ALREADY_EXISTS (the message is appended, or another author writes under the
+	// id), HOT_UNAVAILABLE, CONTENTION.
 	AppendDelta(context.Context, *AppendDeltaRequest) (*AppendDeltaResponse, error)
 	// ListMessages pages through a conversation by position. Each page is exact:
 	// no repeats, no gaps. A cursor outside of what exists is
@@ -277,8 +282,9 @@ type MessageServiceServer interface {
 	// TailMessages gives the messages behind a position, and then those that
 	// follow, each once and in order, with deltas of messages that are being
 	// written. It goes on until the client ends it; after any disconnect, call
-	// again with the last position seen. Every 15 seconds without a message
-	// there is a keepalive.
+	// again with the last position seen. Every 15 seconds in which nothing was sent
+	// there is a keepalive. A reader who takes nothing for 30 seconds is ended; it
+	// may have got more than `after` says, and goes on from what it has.
 	//
 	// Errors: CONVERSATION_NOT_FOUND (also when access ends), CURSOR_UNAVAILABLE
 	// (`after` is past the head), READER_TOO_SLOW (metadata `after` is where to go
