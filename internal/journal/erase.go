@@ -114,15 +114,3 @@ func (j *Journal) purge(ctx context.Context, stream string, what jetstream.Strea
 	}
 	return answer.Purged, nil
 }
-
-// EraseSnapshot removes the snapshot of an aggregate, and says whether there was
-// any.
-func (j *Journal) EraseSnapshot(ctx context.Context, key Key) (existed bool, err error) {
-	kv, err := j.bucket(ctx)
-	if err != nil {
-		return false, unavailable(err)
-	}
-	subject := "$KV." + kv.Bucket() + "." + snapshotKey(key)
-	removed, err := j.purge(ctx, "KV_"+kv.Bucket(), jetstream.StreamPurgeRequest{Subject: subject})
-	return removed > 0, err
-}
