@@ -204,7 +204,7 @@ func (j *Journal) dropPieces(ctx context.Context, key Key, current manifest) err
 	}
 	for subject := range info.State.Subjects {
 		id, err := ulid.ParseStrict(subject[strings.LastIndexByte(subject, '.')+1:])
-		if  err == nil && time.Since(id.Timestamp()) < pieceGrace {
+		if named[subject] || err == nil && time.Since(id.Timestamp()) < pieceGrace {
 			continue
 		}
 		if _, err := j.purge(ctx, j.bucketStream(), jetstream.StreamPurgeRequest{Subject: subject}); err != nil {
