@@ -47,7 +47,12 @@ type Kind[S any, E proto.Message] struct {
 	// SnapshotEvery is after how many events the loop keeps a snapshot to
 	// replay from, 0 for never. For kinds whose replay could take over 50 ms.
 	SnapshotEvery int
-	Piece         func(string) int
+	// Piece says in which piece of a snapshot a field is kept, for a kind whose
+	// document can be larger than a message of the journal, and can so grow as
+	// long as no single piece does. Nil is all of it in piece 0. Piece 0 is
+	// written with every snapshot, and what changes with every event belongs in
+	// it; of the others those are written that changed.
+	Piece func(field string) int
 }
 
 // Recorded is an event as the journal holds it.

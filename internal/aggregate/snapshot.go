@@ -8,7 +8,7 @@ import (
 )
 
 // saveTimeout bounds one snapshot, which nobody waits for.
-const saveTimeout = 5 * time.Second
+const saveTimeout = 20 * time.Second
 
 // saving lets one snapshot of a loop be saved at a time. Where one is under
 // way, the next append of the same aggregate tries again.
@@ -34,7 +34,7 @@ func (l *Loop[S, E]) keep(ctx context.Context, key journal.Key, s Snapshot[S]) S
 		defer cancel()
 		document, err := l.kind.encode(s.State, l.kind.Codec.Names(s.State))
 		if err == nil {
-			err = l.journal.SaveSnapshot(ctx, key, journal.Snapshot{Version: s.Version, Fields: document.Set})
+			err = l.journal.SaveSnapshot(ctx, key, journal.Snapshot{Version: s.Version, Fields: document.Set}, l.kind.Piece)
 		}
 		if err != nil {
 			l.log.Warn("no snapshot kept, replays stay long", "key", key.String(), "error", err)

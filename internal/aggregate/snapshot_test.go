@@ -18,6 +18,20 @@ func (r *rig) brief() *ledgerLoop {
 	return New(kind, j, h, slog.New(slog.DiscardHandler))
 }
 
+// pieced is one that keeps them in pieces.
+func (r *rig) pieced() *ledgerLoop {
+	kind := ledgerKind()
+	kind.SnapshotEvery = 10
+	kind.Piece = func(field string) int {
+		if field == RootField {
+			return 0
+		}
+		return 1 + int(field[len(field)-1])%3
+	}
+	j, h := r.open(r.nats.Connect())
+	return New(kind, j, h, slog.New(slog.DiscardHandler))
+}
+
 func waitSnapshot(t *testing.T, j *journal.Journal, id string) journal.Snapshot {
 	t.Helper()
 	var saved journal.Snapshot
@@ -62,7 +76,7 @@ func TestASnapshotThatCannotBeReadCostsOnlyALongerReplay(t *testing.T) {
 	}
 	saved := waitSnapshot(t, r.journal, "x")
 	saved.Fields[RootField] = []byte("no JSON")
-	if err := r.journal.SaveSnapshot(t.Context(), key("x"), saved); err != nil {
+	if err := r.journal.SaveSnapshot(t.Context(), key("x"), saved, nil); err != nil {
 		t.Fatal(err)
 	}
 	r.redis.Flush()
@@ -78,4 +92,28 @@ func TestALongReplayLeavesASnapshotBehind(t *testing.T) {
 	r.redis.Flush()
 	wantCount(t, r.brief(), "x", 15)
 	waitSnapshot(t, r.journal, "x")
+}
+
+// Several replicas keep snapshots in pieces, and none ever begins at a state that
+// never was.
+func TestASnapshotInPieces(t *testing.T) {
+	r := newErasableRig(t)
+	a, b := r.pieced(), r.pieced()
+	for i := range 60 {
+		must(t, []*ledgerLoop{a, b}[i%2], "x", fmt.Sprint(i))
+		if i%7 == 0 {
+			r.redis.Flush()
+			wantCount(t, r.pieced(), "x", int64(i+1))
+		}
+	}
+	saved := waitSnapshot(t, r.journal, "x")
+	if _, ok := saved.Fields["e:0"]; !ok || len(saved.Fields) < 10 {
+		t.Errorf("the snapshot has the fields %v", saved.Fields)
+	}
+	newest := mustRedact(t, a, "x", "20", r.events("x")[20])
+	r.redis.Flush()
+	fresh := r.pieced()
+	r.project(fresh)
+	waitComplete(t, fresh)
+	wantInRedis(t, r, "x", newest)
 }

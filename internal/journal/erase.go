@@ -18,6 +18,34 @@ const (
 	purgeTimeout = 60 * time.Second
 )
 
+// What erasing does to bytes, measured on nats-server 2.15 with file storage, and
+// held by disk_test.go where it says nothing of replicas:
+//
+// A deleted event is gone for everybody who asks NATS at once. In the server's
+// files it is gone when EraseEvents returns, also after a restart: the server
+// writes the event's block (up to 8 MB) anew, with random bytes in its place, and
+// removes the old file. What the file system, the disk or a backup keeps of removed
+// files nobody here can tell. A server that encrypts its files skips this step.
+//
+// A purged event is gone for everybody who asks NATS at once, and stays in the
+// files: for ever in a block of which more than half is alive, and in the newest
+// block. A block of which nothing is alive is removed at once. One of which less
+// than half is, and that is not the newest, is written anew without what is gone
+// when the server next looks after its files: every two minutes, or its
+// sync_interval. A restart changes nothing. What was purged cannot be overwritten
+// any more; who wants that erases the events one by one before ErasePast.
+// Snapshots are purged too, and their bucket lets nothing be overwritten: they
+// must not hold what has to be.
+//
+// With three replicas each server keeps what was appended in its raft log as well,
+// until it compacts that: 2 to 4 minutes in a quiet stream. And a server that was
+// down while an event was deleted, and is brought up to date by a snapshot of the
+// stream instead of the log, deletes without overwriting.
+//
+// Costs: 1,000 deletions took 16 to 30 s in the newest block and 38 to 49 s in
+// others, on two busy cores and whatever the size of an event, and appends beside
+// them took 30 ms. A purge of 4,000 events took 0.02 to 0.2 s.
+
 // EraseEvents deletes single events of an aggregate and overwrites their bytes.
 // It gives how many it removed; those that are gone already are skipped, so it
 // can be repeated until it succeeds.
@@ -70,7 +98,7 @@ func (j *Journal) holds(ctx context.Context, key Key, sequence uint64) (bool, er
 
 // ErasePast removes all events of an aggregate before the one at a sequence,
 // which must be one that erases the past. It gives how many it removed, and can
-// be repeated until it succeeds.
+// be repeated until it succeeds. It overwrites nothing.
 func (j *Journal) ErasePast(ctx context.Context, key Key, before uint64) (removed uint64, err error) {
 	stored, err := j.askLeader(ctx, question{Sequence: before})
 	if errors.Is(err, errNoEvent) {
@@ -113,16 +141,4 @@ func (j *Journal) purge(ctx context.Context, stream string, what jetstream.Strea
 		return 0, unavailable(fmt.Errorf("stream %s: %s", stream, reply.Data))
 	}
 	return answer.Purged, nil
-}
-
-// EraseSnapshot removes the snapshot of an aggregate, and says whether there was
-// any.
-func (j *Journal) EraseSnapshot(ctx context.Context, key Key) (existed bool, err error) {
-	kv, err := j.bucket(ctx)
-	if err != nil {
-		return false, unavailable(err)
-	}
-	subject := "$KV." + kv.Bucket() + "." + snapshotKey(key)
-	removed, err := j.purge(ctx, "KV_"+kv.Bucket(), jetstream.StreamPurgeRequest{Subject: subject})
-	return removed > 0, err
 }

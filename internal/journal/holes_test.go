@@ -386,26 +386,6 @@ func TestErasePast(t *testing.T) {
 	wantHistory(t, j, key("x"), "past again")
 }
 
-func TestEraseSnapshot(t *testing.T) {
-	j := openErasable(t, meshtest.StartNATS(t).URL())
-	for _, id := range []string{"x", "x.y", "y"} {
-		appended(t, j, eventOf(key(id), id), 0)
-		if err := j.SaveSnapshot(t.Context(), key(id), journal.Snapshot{Version: 1, Fields: map[string][]byte{"root": []byte(id)}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i, want := range []bool{true, false} {
-		if existed, err := j.EraseSnapshot(t.Context(), key("x")); err != nil || existed != want {
-			t.Errorf("time %d: existed %v, %v", i, existed, err)
-		}
-	}
-	for id, want := range map[string]uint64{"x": 0, "x.y": 1, "y": 1} {
-		if s, err := j.LoadSnapshot(t.Context(), key(id)); err != nil || s.Version != want {
-			t.Errorf("%s has a snapshot of version %d, %v; want %d", id, s.Version, err, want)
-		}
-	}
-}
-
 // Whether events can be erased is settled when a stream is made, and a service
 // that finds the other kind says so at once.
 func TestAStreamOfTheOtherKindIsRefusedWithWords(t *testing.T) {
