@@ -1,6 +1,6 @@
 # What can be done here, and each line says how. `make` alone prints the list.
 #
-# Running needs Go alone, and testing redis-server too. Only gen, check and fmt build the tools in tools/
+# Running needs Go alone, testing redis-server and PostgreSQL too. Only gen, check and fmt build the tools in tools/
 # (buf takes minutes, once).
 
 SHELL := bash
@@ -43,6 +43,8 @@ demo: ## Agents at work on a mesh of their own (ARGS=)
 
 .PHONY: bench
 bench: ## Measure this machine (ARGS=)
+	@scripts/need-redis.sh
+	@scripts/need-postgres.sh
 	go run ./bench $(ARGS)
 
 .PHONY: load
@@ -58,11 +60,12 @@ build: ## The weir command and the four services as binaries, in bin/
 ## Changing
 ##
 
-# need-redis.sh prints to standard error: with TESTFLAGS=-json standard output is a
+# need-….sh print to standard error: with TESTFLAGS=-json standard output is a
 # stream of JSON for tools/testsum.
 .PHONY: test
 test: ## Every test, under the race detector, with real Redis and NATS (PKGS= TESTFLAGS=)
 	@scripts/need-redis.sh
+	@scripts/need-postgres.sh
 	@go test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKGS)
 
 .PHONY: check

@@ -10,22 +10,39 @@ import (
 )
 
 // cpuTimes is the processor time that the processes have used.
-type cpuTimes struct{ bench, nats, redis time.Duration }
+type cpuTimes struct{ bench, nats, redis, postgres time.Duration }
 
 func (t cpuTimes) plus(o cpuTimes) cpuTimes {
-	return cpuTimes{t.bench + o.bench, t.nats + o.nats, t.redis + o.redis}
+	return cpuTimes{t.bench + o.bench, t.nats + o.nats, t.redis + o.redis, t.postgres + o.postgres}
 }
 
 func (t cpuTimes) minus(o cpuTimes) cpuTimes {
-	return cpuTimes{t.bench - o.bench, t.nats - o.nats, t.redis - o.redis}
+	return cpuTimes{t.bench - o.bench, t.nats - o.nats, t.redis - o.redis, t.postgres - o.postgres}
 }
 
 // perCall is processor time in microseconds a call.
-type perCall struct{ bench, nats, redis float64 }
+type perCall struct{ bench, nats, redis, postgres float64 }
 
 func (t cpuTimes) over(calls uint64) perCall {
 	n := float64(max(calls, 1))
-	return perCall{micros(t.bench) / n, micros(t.nats) / n, micros(t.redis) / n}
+	return perCall{micros(t.bench) / n, micros(t.nats) / n, micros(t.redis) / n, micros(t.postgres) / n}
+}
+
+// cpuOfAll is the processor time that a process and its children have used.
+// PostgreSQL has one for each connection, all of which last.
+func cpuOfAll(pid int) time.Duration {
+	sum := cpuOf(pid)
+	id := strconv.Itoa(pid)
+	children, err := os.ReadFile("/proc/" + id + "/task/" + id + "/children")
+	if err != nil {
+		return sum
+	}
+	for child := range strings.FieldsSeq(string(children)) {
+		if pid, err := strconv.Atoi(child); err == nil {
+			sum += cpuOf(pid)
+		}
+	}
+	return sum
 }
 
 // cpuOf is the processor time that a process has used, 0 where there is no

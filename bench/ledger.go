@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -49,23 +50,34 @@ func entryName(i int) string { return "entry-" + strconv.Itoa(i) }
 // the same size.
 var text = strings.Repeat("ten bytes ", 20)
 
+// fingerprint is as long as those that the conversation service keeps.
+var fingerprint = sha256.Sum256([]byte(text))
+
+// said is the text as what a message says.
+func said() []*conversationv1.Part {
+	return []*conversationv1.Part{{Part: &conversationv1.Part_Text{Text: text}}}
+}
+
 // noted writes one entry anew. The ledger has it already, so it stays as large
 // as it was made.
 func noted(id, entry string, position int64) *conversationv1.Event {
-	return &conversationv1.Event{Actor: "agent:bench", Event: &conversationv1.Event_MessageAppended{
-		MessageAppended: &conversationv1.MessageAppended{
+	return &conversationv1.Event{Actor: agent, Event: &conversationv1.Event_MessagesAppended{
+		MessagesAppended: &conversationv1.MessagesAppended{
 			ConversationId: id,
-			MessageId:      entry,
-			Position:       position,
-			Author:         "agent:bench",
-			Parts:          []*conversationv1.Part{{Part: &conversationv1.Part_Text{Text: text}}},
+			FirstPosition:  position,
+			Messages: []*conversationv1.AppendedMessage{{
+				MessageId:   entry,
+				Author:      agent,
+				Parts:       said(),
+				Fingerprint: fingerprint[:],
+			}},
 		},
 	}}
 }
 
 // filled adds entries to a ledger, many by one event.
 func filled(id string, entries []string) *conversationv1.Event {
-	return &conversationv1.Event{Actor: "agent:bench", Event: &conversationv1.Event_ConversationCreated{
+	return &conversationv1.Event{Actor: agent, Event: &conversationv1.Event_ConversationCreated{
 		ConversationCreated: &conversationv1.ConversationCreated{ConversationId: id, Title: text, Participants: entries},
 	}}
 }
@@ -80,9 +92,11 @@ func evolveLedger(l ledger, e aggregate.Recorded[*conversationv1.Event]) ledger 
 		for _, entry := range event.ConversationCreated.GetParticipants() {
 			l.entries = l.entries.Set(entry, 0)
 		}
-	case *conversationv1.Event_MessageAppended:
-		l.Count = event.MessageAppended.GetPosition()
-		l.entries = l.entries.Set(event.MessageAppended.GetMessageId(), l.Count)
+	case *conversationv1.Event_MessagesAppended:
+		l.Count = event.MessagesAppended.GetFirstPosition()
+		for _, message := range event.MessagesAppended.GetMessages() {
+			l.entries = l.entries.Set(message.GetMessageId(), l.Count)
+		}
 	}
 	return l
 }
@@ -99,8 +113,10 @@ func (ledgerCodec) Touched(_ ledger, e *conversationv1.Event) []string {
 		for _, entry := range event.ConversationCreated.GetParticipants() {
 			fields = append(fields, entryPrefix+entry)
 		}
-	case *conversationv1.Event_MessageAppended:
-		fields = append(fields, entryPrefix+event.MessageAppended.GetMessageId())
+	case *conversationv1.Event_MessagesAppended:
+		for _, message := range event.MessagesAppended.GetMessages() {
+			fields = append(fields, entryPrefix+message.GetMessageId())
+		}
 	}
 	return fields
 }

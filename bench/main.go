@@ -24,6 +24,7 @@ type options struct {
 	Only       []string `help:"Rows to measure, and with them what they are compared with." placeholder:"NAME,…"`
 	Callers    []int    `help:"Numbers of callers at once." default:"1,16,64" placeholder:"N,…"`
 	Aggregates int      `help:"How many aggregates of each kind the callers go around among." default:"1024" placeholder:"N"`
+	Long       int      `help:"How many messages the long conversation has: whole thousands, at most a million." default:"1000000" placeholder:"N"`
 	Sync       string   `help:"Whether nats-server syncs every write: both, on or off." enum:"both,on,off" default:"both"`
 	Out        string   `help:"File to write the results to." default:"bench/latest.json" placeholder:"FILE"`
 	Dir        string   `help:"Folder for the servers' data, which is removed at the end. Syncing is as fast as its disk." default:".weir" placeholder:"DIR"`
@@ -39,6 +40,9 @@ func (o *options) Validate() error {
 		if n < 1 || n > o.Aggregates {
 			return fmt.Errorf("--callers: %d: want 1 to %d, as many as there are --aggregates", n, o.Aggregates)
 		}
+	}
+	if o.Long < 1000 || o.Long > 1_000_000 || o.Long%1000 != 0 {
+		return fmt.Errorf("--long: %d: want 1000 to 1000000, whole thousands", o.Long)
 	}
 	_, err := chosen(o.Only)
 	return err
@@ -95,16 +99,14 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	fmt.Fprintln(out, machine())
 	started := time.Now()
 	var results []result
-	onMesh := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.inProcess() })
 	for _, sync := range o.syncs() {
-		if len(onMesh) == 0 {
-			break
+		for _, together := range meshes(rows) {
+			measured, err := measureMesh(ctx, o, together, sync, out)
+			if err != nil {
+				return err
+			}
+			results = append(results, measured...)
 		}
-		measured, err := measureMesh(ctx, o, onMesh, sync, out)
-		if err != nil {
-			return err
-		}
-		results = append(results, measured...)
 	}
 	// These need no servers, so they come once, when there are none any more.
 	decided, err := measureDecide(ctx, o, rows, out)

@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // The nats-server that bench measures is this very program, started again.
@@ -22,8 +23,12 @@ func TestMain(m *testing.M) {
 
 func quick(t *testing.T) options {
 	dir := t.TempDir()
+	// It is root's alone above that, where postgres's user could not get to.
+	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil {
+		t.Fatal(err)
+	}
 	return options{
-		Seconds: 0.01, Callers: []int{2}, Aggregates: 4, Sync: "both",
+		Seconds: 0.01, Callers: []int{2}, Aggregates: 4, Long: 1000, Sync: "both",
 		Dir: filepath.Join(dir, "data"), Out: filepath.Join(dir, "latest.json"),
 		CPUProfile: filepath.Join(dir, "cpu.prof"),
 	}
@@ -65,6 +70,14 @@ func TestEveryRowIsMeasuredAndWritten(t *testing.T) {
 				t.Errorf("%s: %s is %v", r.name, number, line[number])
 			}
 		}
+		if r.deliveries > 0 {
+			keys++
+			rate, _ := line["per_second"].(float64)
+			// The rate is rounded to a tenth, which is a hundred deliveries.
+			if got, _ := line["deliveries_per_second"].(float64); math.Abs(got-rate*float64(r.deliveries)) > 51 {
+				t.Errorf("%s: %v deliveries a second, %v calls", r.name, got, rate)
+			}
+		}
 		if len(line) != keys {
 			t.Errorf("%s has %d keys, want %d: %v", r.name, len(line), keys, line)
 		}
@@ -90,14 +103,31 @@ func TestEveryRowIsMeasuredAndWritten(t *testing.T) {
 }
 
 func TestAnInterruptedRunLeavesNothing(t *testing.T) {
-	o := quick(t)
-	o.Seconds, o.Only = 3600, []string{rawPublish}
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(time.Second, cancel)
-	if err := run(ctx, o, &bytes.Buffer{}); err == nil {
-		t.Error("it finished")
+	// Each is interrupted when a file shows that it is at work.
+	for row, sign := range map[string]string{
+		rawPublish:         "nats/jetstream/*/streams/WEIR_RAW",
+		"xadd":             "streams/appendonlydir",
+		"pg_insert":        "postgres/postgres.log",
+		"tail_fanout_1000": "nats/jetstream/*/streams/WEIR_CONVERSATION",
+	} {
+		o := quick(t)
+		o.Seconds, o.Only = 3600, []string{row}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			defer cancel()
+			err := eventually(ctx, sign+" is there", func() bool {
+				found, _ := filepath.Glob(filepath.Join(o.Dir, "bench-*", sign))
+				return len(found) > 0
+			})
+			if err != nil {
+				t.Errorf("%s: %v", row, err)
+			}
+		}()
+		if err := run(ctx, o, &bytes.Buffer{}); err == nil {
+			t.Errorf("%s: it finished", row)
+		}
+		leftNothing(t, o)
 	}
-	leftNothing(t, o)
 }
 
 func TestWithoutRedisItSaysWhatToType(t *testing.T) {
@@ -108,6 +138,32 @@ func TestWithoutRedisItSaysWhatToType(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	leftNothing(t, o)
+}
+
+func TestWithoutPostgresItSaysWhatToType(t *testing.T) {
+	o := quick(t)
+	o.Only = []string{"pg_insert"}
+	redis, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hidePostgres(t)
+	t.Setenv("PATH", filepath.Dir(linked(t, redis)))
+	err = run(t.Context(), o, &bytes.Buffer{})
+	if err == nil || !strings.Contains(err.Error(), "apt-get install -y postgresql") {
+		t.Errorf("got %v", err)
+	}
+	leftNothing(t, o)
+}
+
+// linked is a link to a program in a folder without any other.
+func linked(t *testing.T, program string) string {
+	t.Helper()
+	link := filepath.Join(t.TempDir(), filepath.Base(program))
+	if err := os.Symlink(program, link); err != nil {
+		t.Fatal(err)
+	}
+	return link
 }
 
 func TestDecidingNeedsNoServers(t *testing.T) {
@@ -134,14 +190,24 @@ func leftNothing(t *testing.T, o options) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
+	// Linux says which processes this one has started, by thread.
+	threads, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, thread := range threads {
+		if running, err := os.ReadFile(thread); err == nil && len(running) > 0 {
+			t.Errorf("these processes still run: %s", running)
+		}
+	}
 }
 
 func TestOptionsThatCannotWork(t *testing.T) {
 	for name, o := range map[string]options{
-		"no time":               {Seconds: 0, Aggregates: 1, Callers: []int{1}},
-		"no callers":            {Seconds: 1, Aggregates: 1, Callers: []int{0}},
-		"more callers than can": {Seconds: 1, Aggregates: 10, Callers: []int{11}},
-		"unknown row":           {Seconds: 1, Aggregates: 1, Callers: []int{1}, Only: []string{"raw"}},
+		"no time":               {Seconds: 0, Aggregates: 1, Callers: []int{1}, Long: 1000},
+		"no callers":            {Seconds: 1, Aggregates: 1, Callers: []int{0}, Long: 1000},
+		"more callers than can": {Seconds: 1, Aggregates: 10, Callers: []int{11}, Long: 1000},
+		"unknown row":           {Seconds: 1, Aggregates: 1, Callers: []int{1}, Long: 1000, Only: []string{"raw"}},
+		"too short to page":     {Seconds: 1, Aggregates: 1, Callers: []int{1}, Long: 0},
+		"a broken page":         {Seconds: 1, Aggregates: 1, Callers: []int{1}, Long: 1001},
+		"more than fits":        {Seconds: 1, Aggregates: 1, Callers: []int{1}, Long: 2_000_000},
 	} {
 		if err := o.Validate(); err == nil {
 			t.Errorf("%s: accepted", name)

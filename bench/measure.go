@@ -36,6 +36,17 @@ type stage interface {
 	batch() int
 }
 
+// startedKey is where a call finds the time from which on it is timed.
+type startedKey struct{}
+
+// startsNow says that what a call did until now is not what its row times. It
+// counts for the rate all the same.
+func startsNow(ctx context.Context) {
+	if started, ok := ctx.Value(startedKey{}).(*time.Time); ok {
+		*started = time.Now()
+	}
+}
+
 // errDry is what a call returns when it has nothing left to work on. The slice
 // ends then for all callers; what was measured until then counts.
 var errDry = errors.New("nothing left to work on")
@@ -132,7 +143,9 @@ func repeat(ctx context.Context, calls []call, batch int, length time.Duration) 
 	deadline := started.Add(length)
 	for i, do := range calls {
 		group.Go(func() error {
-			for before := time.Now(); !over.Load() && before.Before(deadline); {
+			before := time.Now()
+			ctx := context.WithValue(ctx, startedKey{}, &before)
+			for !over.Load() && before.Before(deadline) {
 				err := do(ctx)
 				if errors.Is(err, errDry) {
 					over.Store(true)

@@ -117,6 +117,24 @@ func TestACallOfManyCountsAsMany(t *testing.T) {
 	}
 }
 
+func TestOnlyWhatComesAfterTheStartIsTimed(t *testing.T) {
+	s, err := repeat(t.Context(), []call{func(ctx context.Context) error {
+		time.Sleep(20 * time.Millisecond)
+		startsNow(ctx)
+		time.Sleep(time.Millisecond)
+		return nil
+	}}, 1, 50*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := s.latencies.quantile(0.01); p < time.Millisecond || p >= 20*time.Millisecond {
+		t.Errorf("a call took %v", p)
+	}
+	if rate := s.perSecond(); rate > 1000/21. {
+		t.Errorf("%v calls of 21 ms a second", rate)
+	}
+}
+
 func TestRepeatEndsWhenACallerIsDry(t *testing.T) {
 	left := 3
 	calls, called := 0, make(chan struct{})

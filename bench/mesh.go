@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,10 +32,6 @@ const (
 	tokenTTL = 24 * time.Hour
 	// seeders is how many aggregates are made at once.
 	seeders = 64
-	// settleLimit is how long projectors may take to catch up with a slice.
-	settleLimit = time.Minute
-	// notableLag is how far behind a projector is worth telling.
-	notableLag = 20 * time.Millisecond
 )
 
 // mesh is real servers, and those of weir's services that the rows ask for, in
@@ -43,7 +40,9 @@ type mesh struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	dir    string
-	many   int // aggregates of each kind
+	many   int  // aggregates of each kind
+	long   int  // messages of the long conversation
+	synced bool // every write is on disk before it is acknowledged
 	nats   *process
 	redis  *process
 	nc     *nats.Conn
@@ -57,9 +56,13 @@ type mesh struct {
 	closers  []func()
 
 	// What several rows work on.
-	ledgers *ledgers
-	inboxes *inboxes
-	talks   *talks
+	ledgers  *ledgers
+	inboxes  *inboxes
+	talks    *talks
+	pages    *talks // a short and a long one
+	marks    *marks
+	streams  *streams
+	postgres *postgres
 }
 
 func startMesh(ctx context.Context, o options, sync bool) (*mesh, error) {
@@ -70,21 +73,21 @@ func startMesh(ctx context.Context, o options, sync bool) (*mesh, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &mesh{dir: dir, many: o.Aggregates, services: make(map[string]string)}
+	m := &mesh{dir: dir, many: o.Aggregates, long: o.Long, synced: sync, services: make(map[string]string)}
 	m.ctx, m.cancel = context.WithCancelCause(ctx)
-	if err := m.start(sync); err != nil {
+	if err := m.start(); err != nil {
 		m.stop()
 		return nil, err
 	}
 	return m, nil
 }
 
-func (m *mesh) start(sync bool) error {
+func (m *mesh) start() error {
 	var err error
-	if m.redis, err = startRedis(m.ctx, m.dir); err != nil {
+	if m.redis, err = startRedis(m.ctx, filepath.Join(m.dir, "redis"), "--appendonly", "no"); err != nil {
 		return err
 	}
-	if m.nats, err = startNATS(m.ctx, filepath.Join(m.dir, "nats"), sync); err != nil {
+	if m.nats, err = startNATS(m.ctx, filepath.Join(m.dir, "nats"), m.synced); err != nil {
 		return err
 	}
 	if m.nc, err = journal.Connect(m.nats.url, "bench"); err != nil {
@@ -128,10 +131,8 @@ func (m *mesh) stop() {
 	if m.nc != nil {
 		m.nc.Close()
 	}
-	for _, p := range []*process{m.nats, m.redis} {
-		if p != nil {
-			p.stop()
-		}
+	for _, p := range m.servers() {
+		p.stop()
 	}
 	_ = os.RemoveAll(m.dir)
 }
@@ -223,47 +224,29 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 
 func (bearer) RequireTransportSecurity() bool { return false }
 
-// settle waits until every durable consumer has handled all events, and says
-// for how long.
-func (m *mesh) settle() (time.Duration, error) {
-	started := time.Now()
-	ctx, cancel := context.WithTimeout(m.ctx, settleLimit)
-	defer cancel()
-	for {
-		behind, err := m.behind(ctx)
-		if err != nil {
-			return 0, m.explain(fmt.Errorf("waiting for projectors: %w", err))
-		}
-		if !behind {
-			return time.Since(started), nil
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-}
-
-func (m *mesh) behind(ctx context.Context) (bool, error) {
-	streams := m.js.ListStreams(ctx)
-	for stream := range streams.Info() {
-		handle, err := m.js.Stream(ctx, stream.Config.Name)
-		if err != nil {
-			return false, err
-		}
-		consumers := handle.ListConsumers(ctx)
-		for c := range consumers.Info() {
-			if c.Config.Durable != "" && (c.NumPending > 0 || c.NumAckPending > 0) {
-				return true, nil
-			}
-		}
-		if err := consumers.Err(); err != nil {
-			return false, err
-		}
-	}
-	return false, streams.Err()
-}
-
 // batch is one: a call to a server takes long enough to be timed.
 func (*mesh) batch() int { return 1 }
 
+// cpu counts both redis-servers as one: no row uses both.
 func (m *mesh) cpu() cpuTimes {
-	return cpuTimes{bench: cpuOf(os.Getpid()), nats: cpuOf(m.nats.cmd.Process.Pid), redis: cpuOf(m.redis.cmd.Process.Pid)}
+	times := cpuTimes{bench: cpuOf(os.Getpid()), nats: cpuOf(m.nats.pid()), redis: cpuOf(m.redis.pid())}
+	if m.streams != nil {
+		times.redis += cpuOf(m.streams.pid())
+	}
+	if m.postgres != nil {
+		times.postgres = cpuOfAll(m.postgres.pid())
+	}
+	return times
+}
+
+// servers are the processes that run.
+func (m *mesh) servers() []*process {
+	running := []*process{m.nats, m.redis}
+	if m.streams != nil {
+		running = append(running, m.streams.process)
+	}
+	if m.postgres != nil {
+		running = append(running, m.postgres.process)
+	}
+	return slices.DeleteFunc(running, func(p *process) bool { return p == nil })
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+
+	"weir/internal/journal"
 )
 
 // What the loop is compared with is what it appends: the same headers, and as
@@ -56,5 +58,40 @@ func TestTheRawMessageIsTheLoops(t *testing.T) {
 	}
 	if len(raw.Data) != len(appended.Data) {
 		t.Errorf("%d bytes, the loop's has %d", len(raw.Data), len(appended.Data))
+	}
+}
+
+// What is put into Redis Streams is what the service appends to its journal for the
+// same message.
+func TestAStreamsEntryIsTheServicesEvent(t *testing.T) {
+	m, err := startMesh(t.Context(), quick(t), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.stop()
+	talks, err := m.openTalks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := talks.say(t.Context(), talkID(0), "m1"); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := m.js.Stream(t.Context(), "WEIR_CONVERSATION")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := journal.Key{Tenant: tenant, Kind: "conversation", ID: talkID(0)}
+	appended, err := stream.GetLastMsgForSubject(t.Context(), key.Subject("conversation"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	entry, err := new(streams).entry(talkID(0), "*", "m1", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := entry.Values.([]any)
+	if data := values[len(values)-1].([]byte); len(data) != len(appended.Data) {
+		t.Errorf("%d bytes, the service's event has %d:\n%q\n%q", len(data), len(appended.Data), data, appended.Data)
 	}
 }

@@ -14,8 +14,11 @@ type result struct {
 	Sync      bool    `json:"sync"`
 	Rules     int     `json:"rules,omitempty"` // that the row decides by
 	PerSecond float64 `json:"per_second"`
-	P50       float64 `json:"p50_us"`
-	P99       float64 `json:"p99_us"`
+	// P50 and P99 are of whole calls, or of what remains of them after startsNow.
+	P50 float64 `json:"p50_us"`
+	P99 float64 `json:"p99_us"`
+	// Deliveries is how many messages a second came out of streams.
+	Deliveries float64 `json:"deliveries_per_second,omitempty"`
 	// Ratio is PerSecond over that of the row RatioTo; both are null in the rows
 	// that others are compared with.
 	Ratio   *float64 `json:"ratio"`
@@ -38,6 +41,8 @@ func compare(rows []row, cells []cell, callers int, sync bool) []result {
 			PerSecond: round(c.perSecond(), 1),
 			P50:       latency(c.latencies.quantile(0.50)),
 			P99:       latency(c.latencies.quantile(0.99)),
+
+			Deliveries: round(c.perSecond()*float64(r.deliveries), 0),
 		}
 	}
 	for i, r := range rows {

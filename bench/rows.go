@@ -17,6 +17,12 @@ type row struct {
 	// open prepares, once for each mesh, what the row works on. Rows that need no
 	// servers have none.
 	open func(*mesh) (workload, error)
+	// beside names the rows that this one shares a mesh with. Those that need many
+	// messages or streams have one of their own, as the others would pay for these.
+	beside string
+	// deliveries is how many streams each call's message reaches, 0 where there are
+	// none.
+	deliveries int
 
 	// engine decides by so many rules, in this process. The ratio of another engine
 	// than weir's is to stay below 1.
@@ -51,6 +57,13 @@ const (
 	rawPublish = "raw_publish"
 	emptyRPC   = "empty_rpc"
 	append10   = "aggregate_append_10"
+	newest100  = "page_newest_100"
+)
+
+// What shares a mesh.
+const (
+	pages = "pages"
+	fans  = "fans"
 )
 
 // table is all rows. Those that are compared stand together.
@@ -63,6 +76,9 @@ var meshRows = []row{
 	{name: "enqueue", ratioTo: rawPublish, aim: 0.4, open: openEnqueue},
 	{name: "claim_done", ratioTo: rawPublish, aim: 0.4, open: openClaimDone},
 	{name: "append_message", ratioTo: rawPublish, aim: 0.4, open: openAppendMessage},
+	{name: "append_message_one", ratioTo: rawPublish, open: openAppendMessageOne},
+	{name: "xadd", ratioTo: rawPublish, open: openXadd},
+	{name: "pg_insert", ratioTo: rawPublish, open: openPgInsert},
 	{name: emptyRPC, open: openEmptyRPC},
 	{name: "health_rpc", ratioTo: emptyRPC, open: openHealthRPC},
 	{name: "read", ratioTo: emptyRPC, aim: 0.5, open: openRead},
@@ -70,6 +86,14 @@ var meshRows = []row{
 	{name: append10, open: openAppendOne(10)},
 	// Within 1.5 times the cost.
 	{name: "aggregate_append_10k", ratioTo: append10, aim: 1 / 1.5, open: openAppendOne(10_000)},
+	{name: newest100, beside: pages, open: openNewest(shortTalk)},
+	{name: "page_newest_1m", beside: pages, ratioTo: newest100, aim: 0.7, open: openNewest(longTalk)},
+	{name: "page_old_1m", beside: pages, ratioTo: newest100, aim: 0.3, open: openOld},
+	{name: "xrange", beside: pages, ratioTo: newest100, open: openXrange},
+	{name: "xrange_old", beside: pages, ratioTo: newest100, open: openXrangeOld},
+	{name: "pg_select", beside: pages, ratioTo: newest100, open: openPgSelect},
+	{name: "pg_select_old", beside: pages, ratioTo: newest100, open: openPgSelectOld},
+	{name: "tail_fanout_1000", beside: fans, deliveries: tailCount, open: openTailFanout},
 }
 
 // chosen gives the named rows, all if none is named, with those that they are
@@ -87,6 +111,22 @@ func chosen(names []string) ([]row, error) {
 		want = append(want, table[i].ratioTo)
 	}
 	return slices.DeleteFunc(slices.Clone(table), func(r row) bool { return !slices.Contains(want, r.name) }), nil
+}
+
+// meshes are the rows that need servers, by the mesh that they share.
+func meshes(rows []row) [][]row {
+	var all [][]row
+	for _, r := range rows {
+		if r.inProcess() {
+			continue
+		}
+		i := slices.IndexFunc(all, func(others []row) bool { return others[0].beside == r.beside })
+		if i < 0 {
+			i, all = len(all), append(all, nil)
+		}
+		all[i] = append(all[i], r)
+	}
+	return all
 }
 
 func rowNames(rows []row) []string {

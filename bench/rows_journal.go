@@ -102,7 +102,7 @@ func rawMessage(n int, expected uint64, data []byte) *nats.Msg {
 			jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(expected, 10)},
 			"ce-specversion":                    {"1.0"},
 			"ce-id":                             {id},
-			"ce-type":                           {"weir.conversation.v1.MessageAppended"},
+			"ce-type":                           {"weir.conversation.v1.MessagesAppended"},
 			"ce-source":                         {"weir/" + rawService},
 			"ce-subject":                        {key.String()},
 			"ce-time":                           {time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")},

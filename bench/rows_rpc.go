@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -135,31 +136,51 @@ type talks struct {
 
 func talkID(n int) string { return fmt.Sprintf("talk-%04d", n) }
 
+// talker is a connection on which the agent talks.
+func (m *mesh) talker() (*grpc.ClientConn, error) {
+	return m.service("conversation", identity.Caller{
+		Tenant: tenant, Subject: agent, Scopes: []string{"conversation.read", "conversation.write"},
+	}, func(ctx context.Context, c serve.Config) error {
+		return conversation.Run(ctx, conversation.Config{Serve: c, Stores: m.stores(), Index: filepath.Join(m.dir, "index")})
+	})
+}
+
 func (m *mesh) openTalks() (*talks, error) {
 	if m.talks != nil {
 		return m.talks, nil
 	}
-	conn, err := m.service("conversation", identity.Caller{
-		Tenant: tenant, Subject: agent, Scopes: []string{"conversation.read", "conversation.write"},
-	}, func(ctx context.Context, c serve.Config) error {
-		return conversation.Run(ctx, conversation.Config{Serve: c, Stores: m.stores()})
-	})
+	conn, err := m.talker()
 	if err != nil {
 		return nil, err
 	}
-	t := &talks{
-		conversations: conversationv1.NewConversationServiceClient(conn),
-		messages:      conversationv1.NewMessageServiceClient(conn),
-		said:          make([]int, m.many),
-	}
-	err = m.each(func(ctx context.Context, n int) error {
-		_, err := t.conversations.CreateConversation(ctx, &conversationv1.CreateConversationRequest{
-			ConversationId: talkID(n), Title: "bench", Participants: []string{"human:ann"},
-		})
-		return err
-	})
+	t := newTalks(conn, m.many)
+	err = m.each(func(ctx context.Context, n int) error { return t.begin(ctx, talkID(n)) })
 	m.talks = t
 	return t, err
+}
+
+func newTalks(conn *grpc.ClientConn, n int) *talks {
+	return &talks{
+		conversations: conversationv1.NewConversationServiceClient(conn),
+		messages:      conversationv1.NewMessageServiceClient(conn),
+		said:          make([]int, n),
+	}
+}
+
+// begin starts a conversation.
+func (t *talks) begin(ctx context.Context, id string) error {
+	_, err := t.conversations.CreateConversation(ctx, &conversationv1.CreateConversationRequest{
+		ConversationId: id, Title: "bench", Participants: []string{"human:ann"},
+	})
+	return err
+}
+
+// say appends a message to a conversation.
+func (t *talks) say(ctx context.Context, id, messageID string) error {
+	_, err := t.messages.AppendMessage(ctx, &conversationv1.AppendMessageRequest{
+		ConversationId: id, MessageId: messageID, Parts: said(),
+	})
+	return err
 }
 
 // openRead reads the documents of many conversations.
@@ -192,12 +213,33 @@ func openAppendMessage(m *mesh) (workload, error) {
 			calls[i] = func(ctx context.Context) error {
 				n := mine.next()
 				t.said[n]++
-				_, err := t.messages.AppendMessage(ctx, &conversationv1.AppendMessageRequest{
-					ConversationId: talkID(n),
-					MessageId:      fmt.Sprintf("m%d", t.said[n]),
-					Parts:          []*conversationv1.Part{{Part: &conversationv1.Part_Text{Text: text}}},
-				})
-				return err
+				return t.say(ctx, talkID(n), fmt.Sprintf("m%d", t.said[n]))
+			}
+		}
+		return calls, nil
+	}, nil
+}
+
+// openAppendMessageOne says something in one conversation, a new one for each slice
+// so that none gets full; callers wait for each other.
+func openAppendMessageOne(m *mesh) (workload, error) {
+	t, err := m.openTalks()
+	if err != nil {
+		return nil, err
+	}
+	series := 0
+	return func(callers int) ([]call, error) {
+		series++
+		id := fmt.Sprintf("one-%d", series)
+		if err := t.begin(m.ctx, id); err != nil {
+			return nil, err
+		}
+		calls := make([]call, callers)
+		for i := range calls {
+			n := 0
+			calls[i] = func(ctx context.Context) error {
+				n++
+				return t.say(ctx, id, fmt.Sprintf("m%d-%d", i, n))
 			}
 		}
 		return calls, nil

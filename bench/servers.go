@@ -30,7 +30,9 @@ type process struct {
 	cmd  *exec.Cmd
 	url  string
 	exit chan error
-	hold io.Closer // nats-server ends when this is closed; nil for redis
+	hold io.Closer // nats-server ends when this is closed; nil for the others
+	end  os.Signal // what ends the others
+	log  string    // what it says, if it is asked
 }
 
 func start(cmd *exec.Cmd) (*process, error) {
@@ -38,16 +40,18 @@ func start(cmd *exec.Cmd) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	p := &process{cmd: cmd, exit: make(chan error, 1)}
+	p := &process{cmd: cmd, exit: make(chan error, 1), end: os.Interrupt}
 	go func() { p.exit <- cmd.Wait() }()
 	return p, nil
 }
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
 
 func (p *process) stop() {
 	if p.hold != nil {
 		_ = p.hold.Close()
 	} else {
-		_ = p.cmd.Process.Signal(os.Interrupt)
+		_ = p.cmd.Process.Signal(p.end)
 	}
 	select {
 	case <-p.exit:
@@ -57,8 +61,9 @@ func (p *process) stop() {
 	}
 }
 
-// startRedis starts a redis-server that keeps nothing, on a free port.
-func startRedis(ctx context.Context, dir string) (*process, error) {
+// startRedis starts a redis-server on a free port. What it keeps on disk, if the
+// settings say so, goes to dir, which it makes.
+func startRedis(ctx context.Context, dir string, settings ...string) (*process, error) {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		return nil, errors.New("redis-server is not installed; type: apt-get install -y redis-server")
@@ -67,12 +72,17 @@ func startRedis(ctx context.Context, dir string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, err
+	}
 	log, err := os.Create(filepath.Join(dir, "redis.log"))
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(path, "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no")
+	cmd := exec.Command(path, append([]string{
+		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir, "--save", "",
+	}, settings...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	p, err := start(cmd)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 
 const tableHead = `
 %s, %s
-                            per second       p50       p99    ratio                      CPU a call: bench   nats  redis
+                            per second       p50       p99    ratio                      CPU a call: bench   nats  redis  postgres
 `
 
 // printGroup prints what was measured side by side.
@@ -24,10 +24,13 @@ func printGroup(out io.Writer, how string, results []result, cells []cell) {
 		}
 		c := &cells[i]
 		each := c.cpu.over(c.latencies.total)
-		fmt.Fprintf(out, "  %-24s %11.0f  %8s  %8s %s %16s %6s %6s", r.Name, r.PerSecond, duration(r.P50), duration(r.P99), ratio,
-			duration(each.bench), duration(each.nats), duration(each.redis))
+		fmt.Fprintf(out, "  %-24s %11.0f  %8s  %8s %s %16s %6s %6s %9s", r.Name, r.PerSecond, duration(r.P50), duration(r.P99), ratio,
+			duration(each.bench), duration(each.nats), duration(each.redis), duration(each.postgres))
 		if lag := c.lag / rounds; lag > notableLag {
 			fmt.Fprintf(out, "   projector %d ms behind", lag.Milliseconds())
+		}
+		if r.Deliveries > 0 {
+			fmt.Fprintf(out, "   %.0f deliveries a second", r.Deliveries)
 		}
 		fmt.Fprintln(out)
 	}

@@ -29,7 +29,7 @@ func welcome(w io.Writer, data home.Folder, at mesh.Addresses, redis string) {
   events        nats://%s
   metrics       http://%s/metrics, and health at /healthz
   hot state     %s
-  data          %s, with tokens for agent, worker, approver, admin, auditor and operator in tokens/
+  data          %s, with tokens for agent, worker, approver, admin, auditor, operator and archivist in tokens/
 
 `, at.Gate, at.Registry, at.Conversation, at.Inbox, at.NATS, at.HTTP, hot, data)
 

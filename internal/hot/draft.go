@@ -39,18 +39,25 @@ func (s *Store) draftKeys(key journal.Key) (index, prefix string) {
 	return document + ":drafts", document + ":draft:"
 }
 
+// ErrMoved says that Redis shows a newer version of an aggregate than the one that
+// allowed an addition to a draft.
+var ErrMoved = errors.New("the aggregate has a newer version")
+
 // AppendDraft adds text to a draft and gives its length after it. Text that is
-// there already, by its offset, is not added again.
+// there already, by its offset, is not added again; other text with offset 0 begins
+// the draft anew. The version is that of the aggregate as it was when somebody
+// decided that a draft may be written: what Redis shows to be newer must be looked
+// at again, so nothing is added behind the back of an erasure.
 //
-// Errors: OFFSET_MISMATCH with metadata length, LIMIT_REACHED, TOO_LARGE,
+// Errors: ErrMoved, OFFSET_MISMATCH with metadata length, LIMIT_REACHED, TOO_LARGE,
 // ALREADY_EXISTS (another author's), HOT_UNAVAILABLE.
-func (s *Store) AppendDraft(ctx context.Context, key journal.Key, d Draft, offset int64, limits DraftLimits) (length int64, err error) {
+func (s *Store) AppendDraft(ctx context.Context, key journal.Key, version uint64, d Draft, offset int64, limits DraftLimits) (length int64, err error) {
 	if err := s.resting(); err != nil {
 		return 0, err
 	}
 	index, prefix := s.draftKeys(key)
-	reply, err := draftScript.Run(ctx, s.client, []string{index, prefix + d.ID},
-		d.ID, d.Author, offset, d.Text, limits.Drafts, limits.Bytes, limits.Kept.Milliseconds(), prefix).Int64Slice()
+	reply, err := draftScript.Run(ctx, s.client, []string{index, prefix + d.ID, s.documentKey(key)},
+		d.ID, d.Author, offset, d.Text, limits.Drafts, limits.Bytes, limits.Kept.Milliseconds(), prefix, version).Int64Slice()
 	if err := s.check(ctx, err); err != nil {
 		return 0, err
 	}
@@ -59,8 +66,8 @@ func (s *Store) AppendDraft(ctx context.Context, key journal.Key, d Draft, offse
 	}
 	switch reply[0] {
 	case 1:
-		return 0, fault.New(fault.OffsetMismatch, "the draft has %d bytes, the request goes on behind %d", reply[1], offset).
-			Field("offset", "is not the draft's length").With("length", strconv.FormatInt(reply[1], 10))
+		return 0, fault.New(fault.OffsetMismatch, "the draft has %d bytes, the request does not go on from there at %d", reply[1], offset).
+			Field("offset", "is not the draft's length, or the text differs from what is there").With("length", strconv.FormatInt(reply[1], 10))
 	case 2:
 		return 0, fault.New(fault.LimitReached, "at most %d drafts are written at once", limits.Drafts).
 			With("limit", strconv.Itoa(limits.Drafts))
@@ -70,6 +77,8 @@ func (s *Store) AppendDraft(ctx context.Context, key journal.Key, d Draft, offse
 	case 4:
 		return 0, fault.New(fault.AlreadyExists, "somebody else writes under this id").
 			Field("message_id", "is taken by another author's draft")
+	case 5:
+		return 0, ErrMoved
 	}
 	return reply[1], nil
 }
@@ -84,21 +93,38 @@ func (s *Store) Drafts(ctx context.Context, key journal.Key) ([]Draft, error) {
 	if err := s.check(ctx, err); err != nil {
 		return nil, err
 	}
+	texts := make(map[string]*redis.StringCmd, len(authors))
+	for id := range authors {
+		texts[id] = s.shared.Get(ctx, prefix+id)
+	}
 	var drafts []Draft
-	for id, author := range authors {
-		text, err := s.shared.Get(ctx, prefix+id).Result()
+	for id, text := range texts {
+		got, err := text.Result()
 		if errors.Is(err, redis.Nil) {
-			continue // it ran out
+			continue // it ended, or ran out
 		}
 		if err := s.check(ctx, err); err != nil {
 			return nil, err
 		}
-		drafts = append(drafts, Draft{ID: id, Author: author, Text: text})
+		drafts = append(drafts, Draft{ID: id, Author: authors[id], Text: got})
 	}
 	return drafts, nil
 }
 
-// DropDrafts removes the drafts of an aggregate.
+// EndDrafts removes drafts of an aggregate, and does not wait for it: one that stays
+// because Redis failed runs out by itself.
+func (s *Store) EndDrafts(ctx context.Context, key journal.Key, ids []string) {
+	if s.resting() != nil {
+		return
+	}
+	_, prefix := s.draftKeys(key)
+	for _, id := range ids {
+		s.shared.Unlink(ctx, prefix+id)
+	}
+}
+
+// DropDrafts removes all drafts of an aggregate. Where Redis shows the version that
+// ended them, none comes after it.
 func (s *Store) DropDrafts(ctx context.Context, key journal.Key) error {
 	if err := s.resting(); err != nil {
 		return err

@@ -52,8 +52,10 @@ type originRules struct {
 	chosenID bool
 	// counted: needs a place below maxMessages.
 	counted bool
-	// whileOpen: only an open conversation that does not wait for anybody takes it.
-	whileOpen bool
+	// beforeEnd: a conversation that is closed or archived takes it no more.
+	beforeEnd bool
+	// unpaused: nor does one that waits for somebody.
+	unpaused bool
 	// paired: a result must name a call that is open. Weir's own results name their
 	// call by what they reply to, and an import may have lost a call to an erasure.
 	paired bool
@@ -61,8 +63,8 @@ type originRules struct {
 
 func (o origin) rules() originRules {
 	return [...]originRules{
-		said:     {chosenID: true, counted: true, whileOpen: true, paired: true},
-		called:   {counted: true},
+		said:     {chosenID: true, counted: true, beforeEnd: true, unpaused: true, paired: true},
+		called:   {counted: true, beforeEnd: true},
 		told:     {},
 		imported: {chosenID: true, counted: true},
 	}[o]
@@ -88,7 +90,10 @@ func decideAppend(c conversation, cmd appendage, now time.Time) (*conversationv1
 	if err != nil || len(fresh) == 0 {
 		return nil, err
 	}
-	if rules.whileOpen {
+	if rules.beforeEnd && c.State != open {
+		return nil, c.hasEnded()
+	}
+	if rules.unpaused {
 		if err := c.takesWords(); err != nil {
 			return nil, err
 		}
@@ -135,8 +140,7 @@ func (cmd appendage) names() []string {
 // takesWords refuses what members say where the conversation waits or has ended.
 func (r root) takesWords() error {
 	if r.State != open {
-		return fault.New(fault.ConversationClosed, "the conversation is %s", stateNames[r.State]).
-			With("state", stateNames[r.State])
+		return r.hasEnded()
 	}
 	if len(r.Pauses) > 0 {
 		p := r.Pauses[0]
@@ -144,6 +148,11 @@ func (r root) takesWords() error {
 			With("approval_id", p.Approval)
 	}
 	return nil
+}
+
+func (r root) hasEnded() error {
+	return fault.New(fault.ConversationClosed, "the conversation is %s", stateNames[r.State]).
+		With("state", stateNames[r.State])
 }
 
 // fresh gives the messages that are not there yet: all, or none, but of weir's own

@@ -30,7 +30,7 @@ func (a approvals) handle(ctx context.Context, e journal.Event) error {
 	if err != nil {
 		return err
 	}
-	end := &conversationv1.ApprovalNote{ApprovalId: e.Key.ID, DecidedBy: recorded.Event.GetActor()}
+	end := &conversationv1.ApprovalNote{ApprovalId: e.Key.ID}
 	switch event := recorded.Event.GetEvent().(type) {
 	case *gatev1.Event_ApprovalRequested:
 		_, err := a.asked(ctx, e.Key, event.ApprovalRequested)
@@ -40,7 +40,7 @@ func (a approvals) handle(ctx context.Context, e journal.Event) error {
 			return nil // more people are needed
 		}
 		end.State = approvalStateName(event.ApprovalDecided.GetOutcome())
-		end.Note = event.ApprovalDecided.GetNote()
+		end.DecidedBy, end.Note = recorded.Event.GetActor(), event.ApprovalDecided.GetNote()
 	case *gatev1.Event_ApprovalTimedOut:
 		end.State = approvalStateName(gatev1.ApprovalState_APPROVAL_STATE_APPROVED)
 	case *gatev1.Event_ApprovalExpired:

@@ -303,3 +303,99 @@ func TestAnEventThatCannotBeReadIsNotPassedOver(t *testing.T) {
 		wantReason(t, err, fault.EventUnreadable)
 	}
 }
+
+// A call that is open when its conversation closes has its result by that, and what the
+// registry tells later changes nothing.
+func TestClosingEndsOpenCallsAndNoneBeginsAfter(t *testing.T) {
+	m := newMesh(t)
+	reg := newRegistry(m)
+	r := m.start()
+	for id, end := range map[string]func(id string){
+		"closed": func(id string) {
+			m.must(r.conversations.CloseConversation(m.as(ann), &conversationv1.CloseConversationRequest{ConversationId: id}))
+		},
+		"archived": func(id string) {
+			m.must(r.conversations.ArchiveConversation(m.as(ann), &conversationv1.ArchiveConversationRequest{ConversationId: id}))
+		},
+	} {
+		m.create(r, id)
+		open, late, never := "open-"+id, "late-"+id, "never-"+id
+		reg.tell(open, requestedEvent(open, bob, id))
+		reg.listened()
+		tools := func(message string, part *conversationv1.Part) error {
+			_, err := r.messages.AppendMessage(m.as(ann), &conversationv1.AppendMessageRequest{ConversationId: id, MessageId: message, Parts: []*conversationv1.Part{part}})
+			return err
+		}
+		m.must(nil, tools("m1", toolCall("t")))
+		if n := m.get(r, id).GetOpenCalls(); n != 2 {
+			t.Fatalf("%d calls are open, want 2", n)
+		}
+		end(id)
+		ended := []string{callID(open), "m1", resultID(open), closingID(openCall{callKey: callKey{Call: "t"}, Position: 2})}
+		check := func() {
+			t.Helper()
+			if got := m.ids(r, id); !slices.Equal(got, ended) || m.get(r, id).GetOpenCalls() != 0 {
+				t.Fatalf("%s: there is %v, want %v", id, got, ended)
+			}
+		}
+		check()
+		for _, said := range m.all(r, id, 10, conversationv1.Order_ORDER_UNSPECIFIED)[2:] {
+			if result := said.GetParts()[0].GetResult(); said.GetAuthor() != self || result.GetState() != conversationClosed || result.GetReason() != conversationClosed {
+				t.Fatalf("a call ended by %v", said)
+			}
+		}
+		reg.tell(open, succeededEvent(open, id))
+		reg.tell(late, requestedEvent(late, bob, id))
+		reg.tell(late, succeededEvent(late, id))
+		reg.tell(never, requestedEvent(never, bob, id))
+		reg.listened()
+		check()
+
+		m.must(r.conversations.ReopenConversation(m.as(ann), &conversationv1.ReopenConversationRequest{ConversationId: id}))
+		check()
+		wantReason(t, tools("m2", toolResult("t")), fault.CallNotFound)
+		m.must(nil, tools("m3", toolCall("t"))) // a tool may use its id again
+		m.must(nil, tools("m4", toolResult("t")))
+		// What ends after it was opened again is there as a whole.
+		reg.tell(never, succeededEvent(never, id))
+		reg.listened()
+		ended = append(ended, "m3", "m4", callID(never), resultID(never))
+		check()
+	}
+}
+
+func TestCallsBeyondTheOpenOnesDoNotShow(t *testing.T) {
+	m := newMesh(t)
+	reg := newRegistry(m)
+	r := m.start()
+	m.create(r, "c")
+	for n := range maxOpenCalls / 64 {
+		var parts []*conversationv1.Part
+		for i := range 64 {
+			parts = append(parts, toolCall(fmt.Sprint(n, "-", i)))
+		}
+		m.must(r.messages.AppendMessage(m.as(ann), &conversationv1.AppendMessageRequest{ConversationId: "c", MessageId: fmt.Sprint("m", n), Parts: parts}))
+	}
+	full := m.ids(r, "c")
+	for _, invocation := range []string{"ends", "goes on"} {
+		reg.tell(invocation, requestedEvent(invocation, bob, "c"))
+	}
+	reg.tell("ends", succeededEvent("ends", "c"))
+	reg.listened()
+	if got := m.ids(r, "c"); !slices.Equal(got, full) {
+		t.Fatalf("there is %v, want %v", got, full)
+	}
+	_, err := r.messages.AppendMessage(m.as(ann), &conversationv1.AppendMessageRequest{ConversationId: "c", MessageId: "over", Parts: []*conversationv1.Part{toolCall("over")}})
+	wantReason(t, err, fault.LimitReached)
+
+	// With room again, one that ends is there as a whole, and one that ended before is not.
+	m.must(r.messages.AppendMessage(m.as(ann), &conversationv1.AppendMessageRequest{ConversationId: "c", MessageId: "end", Parts: []*conversationv1.Part{toolResult("0-0")}}))
+	reg.tell("goes on", succeededEvent("goes on", "c"))
+	reg.listened()
+	if got, want := m.ids(r, "c"), append(full, "end", callID("goes on"), resultID("goes on")); !slices.Equal(got, want) {
+		t.Fatalf("there is %v, want %v", got, want)
+	}
+	if n := m.get(r, "c").GetOpenCalls(); n != maxOpenCalls-1 {
+		t.Fatalf("%d calls are open", n)
+	}
+}

@@ -124,7 +124,14 @@ func (codec) Decode(fields map[string]string) (conversation, error) {
 }
 
 func (codec) Size(c conversation) int {
-	return 1024 + len(c.Title) + 80*len(c.Participants) + messageBytes*int(c.Head-c.base())
+	size := 1024 + len(c.Title) + 80*len(c.Participants) + messageBytes*int(c.Head-c.base())
+	for _, g := range c.Groups {
+		size += 64 * len(g.Members)
+	}
+	for _, t := range c.Turns {
+		size += 64 * (len(t.Waiting) + len(t.Had))
+	}
+	return size
 }
 
 func parseRunField(name string) (int64, error) {

@@ -62,6 +62,7 @@ const (
 	maxAncestors = 64
 	maxPauses    = 100
 	maxTurns     = 100
+	maxGroups    = 10
 )
 
 // self is the author of what the service itself writes.
@@ -208,8 +209,10 @@ func lists(c conversation, _ uint64) []hot.Entry {
 	for _, subject := range c.members() {
 		names = append(names, memberList(subject))
 	}
-	for _, g := range c.Groups {
-		names = append(names, memberList(g.name()))
+	for _, p := range c.Participants {
+		if isGroup(p) {
+			names = append(names, memberList(p))
+		}
 	}
 	entries := []hot.Entry{{Set: allList, Score: c.First}}
 	for _, name := range names {
@@ -238,12 +241,15 @@ func retentionList(archived bool, label string) string {
 }
 
 // due is when somebody should look: at once where something is to be erased, else
-// when the first turn ends.
+// when the first turn ends, which none does while it is paused.
 func (c conversation) due() time.Time {
 	if !c.Erasing.Since.IsZero() {
 		return c.Erasing.Since
 	}
 	var first time.Time
+	if len(c.Pauses) > 0 {
+		return first
+	}
 	for _, t := range c.Turns {
 		if first.IsZero() || t.Expires.Before(first) {
 			first = t.Expires
@@ -397,9 +403,7 @@ func (r root) heard(position int64, m *conversationv1.AppendedMessage, at time.T
 				return c.callKey == callKey{part.Result.GetInvocationId(), part.Result.GetCallId()}
 			})
 		case *conversationv1.Part_Approval:
-			if m.CreateTime == nil {
-				r.Pauses = r.pausesAfter(part.Approval, at)
-			}
+			r = r.askedOrAnswered(part.Approval, m, at)
 		}
 	}
 	if m.GetPinned() {
@@ -414,16 +418,28 @@ func (r root) heard(position int64, m *conversationv1.AppendedMessage, at time.T
 	return r.turnsAfter(position, m, at)
 }
 
-func (r root) pausesAfter(note *conversationv1.ApprovalNote, at time.Time) []pause {
-	pauses := without(r.Pauses, func(p pause) bool { return p.Approval == note.GetApprovalId() })
-	if note.GetState() != pending {
-		return pauses
+// askedOrAnswered is the root after a note that a person is asked, or what came of it.
+// What is imported asks nobody here.
+func (r root) askedOrAnswered(note *conversationv1.ApprovalNote, m *conversationv1.AppendedMessage, at time.Time) root {
+	if isImported(m) {
+		return r
 	}
-	return append(slices.Clone(pauses), pause{
-		Approval: note.GetApprovalId(), Operation: note.GetOperation(), Requester: note.GetRequester(),
-		Scopes: note.GetApproverScopes(), Since: at,
-	})
+	waited := len(r.Pauses) > 0
+	r.Pauses = without(r.Pauses, func(p pause) bool { return p.Approval == note.GetApprovalId() })
+	if note.GetState() == pending {
+		r.Pauses = append(slices.Clone(r.Pauses), pause{
+			Approval: note.GetApprovalId(), Operation: note.GetOperation(), Requester: note.GetRequester(),
+			Scopes: note.GetApproverScopes(), Since: at,
+		})
+	}
+	if waited && len(r.Pauses) == 0 {
+		r = r.turnsResumed(at)
+	}
+	return r
 }
+
+// isImported says whether a message was said elsewhere: it brings its time.
+func isImported(m *conversationv1.AppendedMessage) bool { return m.GetCreateTime() != nil }
 
 // ended is the root of a conversation that nobody can say anything in.
 func (r root) ended(to state) root {

@@ -54,18 +54,22 @@ func (s *conversationServer) ForkConversation(ctx context.Context, req *conversa
 	if err != nil {
 		return nil, err
 	}
-	parent, err := s.history.read(ctx, keyOf(caller, req.GetParentConversationId()), caller)
+	parent, err := s.history.loop.Newest(ctx, keyOf(caller, req.GetParentConversationId()))
 	if err != nil {
+		return nil, err
+	}
+	// A fork is for good, so who may read for a while only makes none.
+	if err := parent.State.memberOr(caller.HasScope(scopeAdmin), caller.Subject); err != nil {
 		return nil, err
 	}
 	cmd := creation{
 		ID: req.GetConversationId(), Title: req.GetTitle(), Owner: caller.Subject,
 		Participants: req.GetParticipants(), Labels: req.GetLabels(),
 	}
-	if cmd.Ancestors, err = parent.forkedAt(req.GetParentConversationId(), req.GetPosition()); err != nil {
+	if cmd.Ancestors, err = parent.State.forkedAt(req.GetParentConversationId(), req.GetPosition()); err != nil {
 		return nil, err
 	}
-	if cmd.Marks, err = s.history.marksAt(ctx, keyOf(caller, req.GetParentConversationId()), parent, req.GetPosition()); err != nil {
+	if cmd.Marks, err = s.history.marksAt(ctx, keyOf(caller, req.GetParentConversationId()), parent.State, req.GetPosition()); err != nil {
 		return nil, err
 	}
 	c, err := s.create(ctx, caller, cmd)
@@ -204,7 +208,7 @@ func (s *conversationServer) UpdateConversation(ctx context.Context, req *conver
 			return nil, err
 		}
 		cmd.Participants = &req.Participants
-		if cmd.Groups, err = s.groups.among(ctx, caller, req.GetParticipants(), before.State.Participants); err != nil {
+		if cmd.Groups, err = s.groups.among(ctx, caller, req.GetParticipants(), before.State.Groups); err != nil {
 			return nil, err
 		}
 	}

@@ -2,7 +2,9 @@ package conversation
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +26,8 @@ const (
 	// so that a thousand tails need not each read what has just been said.
 	recentMessages = 64
 	recentBytes    = 512 << 10
+	// feedRetry is how soon the reader tries again after the stream was lost.
+	feedRetry = 200 * time.Millisecond
 )
 
 // feeds tells the tails of this process what is new. One reader follows the whole
@@ -42,43 +46,47 @@ type feeds struct {
 	tails int
 }
 
-// feed is one conversation that is tailed here.
+// feed is one conversation that is tailed here. What always holds: no tail is ahead
+// of its head, and no draft is of a message at or before it.
 type feed struct {
-	key  journal.Key
-	subs *nats.Subscription
-
-	mu    sync.Mutex
+	key journal.Key
+	// tails is guarded by the mutex of feeds.
 	tails int
+	// asking is held by the one tail that asks the journal on behalf of all.
+	asking chan struct{}
+
+	mu sync.Mutex
 	// changed is closed when anything below changes, and another takes its place.
 	changed chan struct{}
-	// head is the position of the newest message that was heard of, 0 at first.
+	// head is the position of the newest message that was heard or read of.
 	head int64
-	// recent are the newest messages in a row, the last one at head.
-	recent []*conversationv1.Message
+	// recent are messages in a row, the newest that were heard of.
+	recent []*conversationv1.TailMessagesResponse
 	bytes  int
+	heard  time.Time
 	// turned counts what may change who can read.
 	turned int
 	// state is the conversation as of stateTurn, without what grows: for asking who
 	// can read.
-	state     root
+	state     *root
 	stateTurn int
-	drafts    map[string]*draft
-}
-
-// draft is what has been written of a message.
-type draft struct {
-	author string
-	text   string
-	// begun counts how often it began anew.
-	begun int
+	written
 }
 
 func newFeeds(consumer *journal.Consumer, nc *nats.Conn, h *hot.Store, l *loop, log *slog.Logger) *feeds {
 	return &feeds{consumer: consumer, nats: nc, hot: h, loop: l, log: log, byKey: make(map[journal.Key]*feed)}
 }
 
-// run follows the stream from where it ends now, until ctx ends.
+// run follows the stream from where it ends now, and what is being written, until
+// ctx ends.
 func (f *feeds) run(ctx context.Context, j *journal.Journal) error {
+	// One subscription for all conversations: one for each would cost a goroutine and
+	// would miss what is published while it is made.
+	live, err := f.nats.Subscribe(livePrefix+"*."+kindName+".*", f.passDelta)
+	if err != nil {
+		return fmt.Errorf("drafts cannot be followed: %w", err)
+	}
+	defer func() { _ = live.Unsubscribe() }()
 	handled, err := j.LastSequence(ctx)
 	for err != nil {
 		if journal.Pause(ctx, feedRetry) != nil {
@@ -102,57 +110,69 @@ func (f *feeds) run(ctx context.Context, j *journal.Journal) error {
 	return nil
 }
 
-// feedRetry is how soon the reader tries again after the stream was lost.
-const feedRetry = 200 * time.Millisecond
+// at gives the feed of a conversation by the subject of an event or a delta, nil
+// where nobody tails it.
+func (f *feeds) at(prefix, subject string) *feed {
+	key, err := journal.ParseKey(strings.TrimPrefix(subject, prefix))
+	if err != nil {
+		f.log.Error("a subject cannot be read", "subject", subject, "error", err)
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.byKey[key]
+}
 
 // pass tells one event to the feed of its conversation, if there is one.
 func (f *feeds) pass(stored journal.Stored) {
-	e, err := stored.Event()
-	if err != nil {
-		f.log.Error("an event cannot be told to those who tail", "subject", stored.Subject, "error", err)
-		return
-	}
-	f.mu.Lock()
-	it := f.byKey[e.Key]
-	f.mu.Unlock()
+	it := f.at("weir."+serviceName+".", stored.Subject)
 	if it == nil {
 		return
 	}
-	recorded, err := aggregate.Decode[*conversationv1.Event](e)
-	if err != nil {
-		f.log.Error("an event cannot be told to those who tail", "subject", stored.Subject, "error", err)
-		return
+	e, err := stored.Event()
+	if err == nil {
+		var recorded aggregate.Recorded[*conversationv1.Event]
+		if recorded, err = aggregate.Decode[*conversationv1.Event](e); err == nil {
+			it.hear(recorded)
+			return
+		}
 	}
-	it.heard(recorded)
+	// It may have been anything, so who tails looks at the journal, and ends there.
+	f.log.Error("an event cannot be told to those who tail", "subject", stored.Subject, "error", err)
+	it.turn()
 }
 
 func (f *feeds) wakeAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, it := range f.byKey {
-		it.mu.Lock()
-		it.turned++
-		it.wake()
-		it.mu.Unlock()
+		it.turn()
 	}
 }
 
-// heard takes an event of the conversation.
-func (t *feed) heard(e aggregate.Recorded[*conversationv1.Event]) {
+// turn makes all tails look who can read.
+func (t *feed) turn() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	held := heldBy(e, 0)
-	appended := e.Event.GetMessagesAppended()
-	switch {
-	case e.Event.GetMessagesRedacted() != nil:
-		// What was kept of these must not be shown any more.
-		t.recent, t.bytes = nil, 0
-	default:
-		for _, r := range held.Messages {
-			t.keep(toMessage(t.key.ID, r.GetPosition(), r.GetMessage(), e.Time).Message, proto.Size(r.GetMessage()))
+	t.turned++
+	t.wake()
+}
+
+// hear takes an event of the conversation.
+func (t *feed) hear(e aggregate.Recorded[*conversationv1.Event]) {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e.Event.GetMessagesRedacted() != nil || e.Event.GetConversationDeleted() != nil {
+		// What was kept of these must not be shown any more, nor what is being written:
+		// it was dropped.
+		t.recent, t.bytes, t.drafts = nil, 0, nil
+	} else {
+		for _, r := range heldBy(e, 0).Messages {
+			t.keep(toMessage(t.key.ID, r.GetPosition(), r.GetMessage(), e.Time).Message, now)
 		}
 	}
-	if appended == nil || changesReaders(appended) {
+	if appended := e.Event.GetMessagesAppended(); appended == nil || changesReaders(appended) {
 		t.turned++
 	}
 	t.wake()
@@ -171,21 +191,34 @@ func changesReaders(appended *conversationv1.MessagesAppended) bool {
 }
 
 // keep makes a message the newest.
-func (t *feed) keep(m *conversationv1.Message, bytes int) {
-	if m.GetPosition() <= t.head {
-		return
-	}
-	if m.GetPosition() != t.head+1 {
+func (t *feed) keep(m *conversationv1.Message, now time.Time) {
+	t.end(m.GetMessageId())
+	t.head = max(t.head, m.GetPosition())
+	if n := len(t.recent); n > 0 && m.GetPosition() != t.recent[n-1].GetMessage().GetPosition()+1 {
 		t.recent, t.bytes = nil, 0
 	}
-	t.head = m.GetPosition()
-	t.recent = append(t.recent, m)
-	t.bytes += bytes
+	response := messageResponse(m)
+	t.recent = append(t.recent, response)
+	t.bytes += proto.Size(response)
 	for len(t.recent) > 1 && (len(t.recent) > recentMessages || t.bytes > recentBytes) {
 		t.bytes -= proto.Size(t.recent[0])
+		t.recent[0] = nil
 		t.recent = t.recent[1:]
 	}
-	delete(t.drafts, m.GetMessageId())
+	t.heard = now
+}
+
+// since gives what was kept from a position on, nothing where that is not there.
+func (t *feed) since(position int64) []*conversationv1.TailMessagesResponse {
+	if len(t.recent) == 0 {
+		return nil
+	}
+	first := t.recent[0].GetMessage().GetPosition()
+	if position < first || position >= first+int64(len(t.recent)) {
+		return nil
+	}
+	// A copy, since what leaves at the front is cleared.
+	return slices.Clone(t.recent[position-first:])
 }
 
 func (t *feed) wake() {
@@ -193,52 +226,32 @@ func (t *feed) wake() {
 	t.changed = make(chan struct{})
 }
 
-// wrote takes a piece of a draft. It says false where a piece is missing before it.
-func (t *feed) wrote(d *conversationv1.Delta) bool {
+// rest lets go of what nobody will ask for: messages that all who keep up have had
+// for a while, and drafts that ran out.
+func (t *feed) rest(now time.Time, quiet time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	it := t.drafts[d.GetMessageId()]
-	if it == nil {
-		if d.GetOffset() != 0 {
-			return false
-		}
-		it = &draft{author: d.GetAuthor()}
-		t.drafts[d.GetMessageId()] = it
+	if now.Sub(t.heard) >= quiet {
+		t.recent, t.bytes = nil, 0
 	}
-	switch offset := int(d.GetOffset()); {
-	case offset > len(it.text):
-		return false
-	case strings.HasPrefix(it.text[offset:], d.GetText()):
-		return true
-	case strings.HasPrefix(d.GetText(), it.text[offset:]):
-		it.text = it.text[:offset] + d.GetText()
-	default: // it says something else now
-		it.text = it.text[:offset] + d.GetText()
-		it.begun++
-	}
-	t.wake()
-	return true
+	t.runOut(now)
 }
 
 // open gives the feed of a conversation, for as long as its caller tails it.
-func (f *feeds) open(ctx context.Context, key journal.Key) (it *feed, leave func(), err error) {
+func (f *feeds) open(key journal.Key) (it *feed, leave func(), err error) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.tails >= maxTails {
-		f.mu.Unlock()
 		return nil, nil, fault.New(fault.LimitReached, "this replica serves %d tails already", maxTails).Retry(time.Second)
 	}
-	f.tails++
 	it = f.byKey[key]
-	fresh := it == nil
-	if fresh {
-		it = &feed{key: key, changed: make(chan struct{}), stateTurn: -1, drafts: make(map[string]*draft)}
+	if it == nil {
+		it = &feed{key: key, asking: make(chan struct{}, 1), changed: make(chan struct{}), stateTurn: -1}
 		f.byKey[key] = it
+		f.load(it)
 	}
+	f.tails++
 	it.tails++
-	f.mu.Unlock()
-	if fresh {
-		f.listen(ctx, it)
-	}
 	return it, func() { f.leave(it) }, nil
 }
 
@@ -246,73 +259,46 @@ func (f *feeds) leave(it *feed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tails--
-	if it.tails--; it.tails > 0 {
-		return
-	}
-	delete(f.byKey, it.key)
-	it.mu.Lock()
-	defer it.mu.Unlock()
-	if it.subs != nil {
-		_ = it.subs.Unsubscribe()
+	if it.tails--; it.tails == 0 {
+		delete(f.byKey, it.key)
 	}
 }
 
-// listen begins to hear of drafts. Without NATS or Redis there are none: messages
-// come all the same.
-func (f *feeds) listen(ctx context.Context, it *feed) {
-	subs, err := f.nats.Subscribe(liveSubject(it.key), func(msg *nats.Msg) {
-		var delta conversationv1.Delta
-		if err := proto.Unmarshal(msg.Data, &delta); err != nil {
-			f.log.Warn("a delta cannot be read", "conversation", it.key.String(), "error", err)
-			return
-		}
-		if !it.wrote(&delta) {
-			f.loadDrafts(context.Background(), it)
-		}
-	})
-	if err != nil {
-		f.log.Warn("drafts are not followed", "conversation", it.key.String(), "error", err)
-	}
+// read asks the journal for the conversation, and gives it with the turn that it is
+// as new as, at least.
+func (f *feeds) read(ctx context.Context, it *feed) (*root, int, error) {
 	it.mu.Lock()
-	it.subs = subs
-	it.mu.Unlock()
-	f.loadDrafts(ctx, it)
-}
-
-// loadDrafts reads what has been written so far. Drafts whose message has landed
-// are left to run out.
-func (f *feeds) loadDrafts(ctx context.Context, it *feed) {
-	found, err := f.hot.Drafts(ctx, it.key)
-	if err != nil || len(found) == 0 {
-		return
-	}
-	s, err := f.loop.Newest(ctx, it.key)
-	if err != nil {
-		return
-	}
-	for _, d := range found {
-		if _, landed := s.State.ids.find(hashID(d.ID)); !landed {
-			it.wrote(&conversationv1.Delta{MessageId: d.ID, Author: d.Author, Text: d.Text})
-		}
-	}
-}
-
-// current is the conversation, as new as the last change that the feed heard of.
-func (f *feeds) current(ctx context.Context, it *feed, turn int) (root, error) {
-	it.mu.Lock()
-	if it.stateTurn >= turn {
-		defer it.mu.Unlock()
-		return it.state, nil
-	}
+	turn := it.turned
 	it.mu.Unlock()
 	s, err := f.loop.Newest(ctx, it.key, aggregate.RootField)
 	if err != nil {
-		return root{}, err
+		return nil, 0, err
 	}
 	it.mu.Lock()
 	defer it.mu.Unlock()
+	it.head = max(it.head, s.State.Head)
+	it.endLanded(s.State)
 	if turn > it.stateTurn {
-		it.state, it.stateTurn = s.State.root, turn
+		it.state, it.stateTurn = &s.State.root, turn
 	}
-	return s.State.root, nil
+	return &s.State.root, turn, nil
+}
+
+// current is the conversation, as new as a turn. Where a thousand tails ask at
+// once, one reads for all.
+func (f *feeds) current(ctx context.Context, it *feed, turn int) (*root, error) {
+	select {
+	case it.asking <- struct{}{}:
+		defer func() { <-it.asking }()
+	case <-ctx.Done():
+		return nil, fault.From(ctx.Err())
+	}
+	it.mu.Lock()
+	state, known := it.state, it.stateTurn >= turn
+	it.mu.Unlock()
+	if known {
+		return state, nil
+	}
+	state, _, err := f.read(ctx, it)
+	return state, err
 }

@@ -15,8 +15,9 @@ import (
 
 // A group is a named set of agents with a turn rule:
 //
-//	absent ── GroupPut ──→ KEPT ←─┐ ── GroupDeleted ──→ absent again, but its
-//	                        └─────┘ GroupPut            revision goes on
+//	absent ── GroupPut ──→ KEPT ←─┐ ── GroupDeleted ──→ absent again, but its name
+//	                        └─────┘ GroupPut            stays the owner's, and its
+//	                                                    revision goes on
 //
 // Conversations that a group takes part in hold it as they last heard of it.
 
@@ -49,6 +50,11 @@ type group struct {
 func (g group) name() string { return groupPrefix + g.ID }
 
 func (g group) exists() bool { return len(g.Members) > 0 }
+
+// visibleTo says whether a subject owns the group or is in it.
+func (g group) visibleTo(subject string) bool {
+	return g.exists() && (g.Owner == subject || slices.Contains(g.Members, subject))
+}
 
 type groupLoop = aggregate.Loop[group, *conversationv1.Event]
 
@@ -91,8 +97,10 @@ func checkGroup(g *conversationv1.Group) error {
 }
 
 func decidePutGroup(g group, wanted group, caller string) (*conversationv1.Event, error) {
-	if g.exists() && g.Owner != caller {
-		return nil, fault.New(fault.AlreadyExists, "somebody else has a group of that name").
+	// A name stays its owner's for good: conversations may still know it, and who took
+	// it over would bring members into them.
+	if g.Revision > 0 && g.Owner != caller {
+		return nil, fault.New(fault.AlreadyExists, "somebody else has, or had, a group of that name").
 			Field("group.group_id", "is taken")
 	}
 	wanted.Owner, wanted.Revision, wanted.First = caller, g.Revision, g.First
@@ -105,10 +113,12 @@ func decidePutGroup(g group, wanted group, caller string) (*conversationv1.Event
 
 func decideDeleteGroup(g group, id, caller string, admin bool) (*conversationv1.Event, error) {
 	switch {
-	case !g.exists() && g.Owner == caller && g.Revision > 0:
+	case !g.exists() && g.Revision > 0 && (g.Owner == caller || admin):
 		return nil, nil
-	case !g.exists() || g.Owner != caller && !admin:
+	case !g.visibleTo(caller) && !(admin && g.exists()):
 		return nil, errGroupNotFound
+	case g.Owner != caller && !admin:
+		return nil, fault.New(fault.NotOwner, "only its owner deletes a group")
 	}
 	return &conversationv1.Event{Actor: caller, Event: &conversationv1.Event_GroupDeleted{GroupDeleted: &conversationv1.GroupDeleted{GroupId: id}}}, nil
 }

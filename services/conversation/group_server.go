@@ -54,15 +54,15 @@ func (s *groupServer) ListGroups(ctx context.Context, req *conversationv1.ListGr
 		Lists:  []string{memberList(caller.Subject)},
 		Size:   int(req.GetPageSize()),
 		Token:  req.GetPageToken(),
+		// The document decides, where it is newer than the list.
+		Keep: func(g group) bool { return g.visibleTo(caller.Subject) },
 	})
 	if err != nil {
 		return nil, err
 	}
 	resp := &conversationv1.ListGroupsResponse{NextPageToken: next}
 	for _, item := range items {
-		if item.State.exists() {
-			resp.Groups = append(resp.Groups, item.State.toProto())
-		}
+		resp.Groups = append(resp.Groups, item.State.toProto())
 	}
 	return resp, nil
 }

@@ -2,9 +2,12 @@ package conversation
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	conversationv1 "weir/gen/conversation/v1"
 	"weir/internal/aggregate"
@@ -19,10 +22,12 @@ const (
 	groupsConsumer = "conversation-groups"
 	groupsFilter   = "weir.conversation.*." + groupKindName + ".*"
 	// regroupPage is how many conversations of a group are looked up at once.
-	regroupPage = 100
-	// maxGroups is how many take part in one conversation: each message moves it ahead
-	// in the list of each member.
-	maxGroups = 10
+	regroupPage = 32
+	// regroupAtOnce is how many are changed side by side.
+	regroupAtOnce = 16
+	// settleWithin is how long a conversation's groups are settled after its caller
+	// may have left.
+	settleWithin = 10 * time.Second
 )
 
 // groups brings groups into the conversations that they take part in.
@@ -41,16 +46,15 @@ func (g *groups) visible(ctx context.Context, caller identity.Caller, id string)
 	if err != nil {
 		return group{}, err
 	}
-	it := s.State
-	if !it.exists() || it.Owner != caller.Subject && !slices.Contains(it.Members, caller.Subject) && !caller.HasScope(scopeAdmin) {
+	if !s.State.visibleTo(caller.Subject) && !(caller.HasScope(scopeAdmin) && s.State.exists()) {
 		return group{}, errGroupNotFound
 	}
-	return it, nil
+	return s.State, nil
 }
 
 // among gives the groups among participants, as they are. Those that the caller
-// doesn't see are refused, but for some that are there already.
-func (g *groups) among(ctx context.Context, caller identity.Caller, participants, already []string) ([]group, error) {
+// doesn't see are refused, but for some that take part already.
+func (g *groups) among(ctx context.Context, caller identity.Caller, participants []string, already []group) ([]group, error) {
 	var found []group
 	for i, p := range participants {
 		if !isGroup(p) {
@@ -58,20 +62,14 @@ func (g *groups) among(ctx context.Context, caller identity.Caller, participants
 		}
 		if len(found) == maxGroups {
 			return nil, fault.New(fault.LimitReached, "at most %d groups take part in a conversation", maxGroups).
-				Field("participants["+strconv.Itoa(i)+"]", "is a group too many").With("limit", strconv.Itoa(maxGroups))
+				Field("participants["+strconv.Itoa(i)+"]", "is one group too many").With("limit", strconv.Itoa(maxGroups))
 		}
-		id := p[len(groupPrefix):]
-		it, err := g.visible(ctx, caller, id)
+		if at := slices.IndexFunc(already, func(a group) bool { return a.name() == p }); at >= 0 {
+			found = append(found, already[at])
+			continue
+		}
+		it, err := g.visible(ctx, caller, p[len(groupPrefix):])
 		if fault.Is(err, fault.GroupNotFound) {
-			if slices.Contains(already, p) {
-				s, readErr := g.loop.Newest(ctx, groupKey(caller.Tenant, id))
-				if readErr != nil {
-					return nil, readErr
-				}
-				s.State.ID = id
-				found = append(found, s.State)
-				continue
-			}
 			return nil, errGroupNotFound.Field("participants["+strconv.Itoa(i)+"]", "names no group that the caller sees")
 		}
 		if err != nil {
@@ -83,8 +81,11 @@ func (g *groups) among(ctx context.Context, caller identity.Caller, participants
 }
 
 // settle brings the newest form of its groups into a conversation that has just
-// been told of them: one that changed in between might have missed it.
+// been told of them: one that changed in between might have missed it. It goes on
+// where the caller has left.
 func (g *groups) settle(ctx context.Context, key journal.Key, c conversation) (conversation, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
+	defer cancel()
 	for _, it := range c.Groups {
 		newest, err := g.loop.Newest(ctx, groupKey(key.Tenant, it.ID))
 		if err != nil {
@@ -93,6 +94,7 @@ func (g *groups) settle(ctx context.Context, key journal.Key, c conversation) (c
 		if newest.State.Revision <= it.Revision {
 			continue
 		}
+		newest.State.ID = it.ID
 		if c, err = g.regroup(ctx, key, newest.State); err != nil {
 			return c, err
 		}
@@ -116,20 +118,33 @@ func (g *groups) handle(ctx context.Context, e journal.Event) error {
 		return err
 	}
 	newest.State.ID = e.Key.ID
+	var failed []error
 	for after := uint64(0); ; {
-		items, err := g.conversations.Oldest(ctx, e.Key.Tenant, memberList(groupPrefix+e.Key.ID), after, regroupPage, aggregate.RootField)
+		items, err := g.conversations.Oldest(ctx, e.Key.Tenant, memberList(newest.State.name()), after, regroupPage, aggregate.RootField)
 		if err != nil {
-			return err
+			return errors.Join(append(failed, err)...)
 		}
-		for _, item := range items {
-			key := journal.Key{Tenant: e.Key.Tenant, Kind: kindName, ID: item.ID}
-			if _, err := g.regroup(ctx, key, newest.State); err != nil {
-				return err
-			}
-		}
+		failed = append(failed, g.regroupAll(ctx, e.Key.Tenant, items, newest.State))
 		if len(items) < regroupPage {
-			return nil
+			return errors.Join(failed...)
 		}
 		after = items[len(items)-1].Score
 	}
+}
+
+// regroupAll brings a newer form of a group into some conversations. One that fails
+// holds no other up.
+func (g *groups) regroupAll(ctx context.Context, tenant string, items []aggregate.Item[conversation], newer group) error {
+	var all errgroup.Group
+	all.SetLimit(regroupAtOnce)
+	for _, item := range items {
+		if at := item.State.group(newer.ID); at >= 0 && item.State.Groups[at].Revision >= newer.Revision {
+			continue // it was met before
+		}
+		all.Go(func() error {
+			_, err := g.regroup(ctx, journal.Key{Tenant: tenant, Kind: kindName, ID: item.ID}, newer)
+			return err
+		})
+	}
+	return all.Wait()
 }

@@ -31,8 +31,8 @@ func newTeller(stores *backend.Backend, l *loop) (teller, error) {
 }
 
 // show appends a message that weir writes about a member, or about what is shown
-// already. It is not shown, for good, where the conversation isn't there, isn't the
-// member's, or takes no more.
+// already. It is not shown where the conversation isn't there, isn't the member's, has
+// ended, or takes no more.
 func (t teller) show(ctx context.Context, tenant, conversationID, member string, m message) (shown bool, err error) {
 	from := told
 	if member != "" {
@@ -47,7 +47,7 @@ func (t teller) show(ctx context.Context, tenant, conversationID, member string,
 		}, now)
 	})
 	switch fault.ReasonOf(err) {
-	case fault.ConversationNotFound, fault.ConversationFull, fault.LimitReached:
+	case fault.ConversationNotFound, fault.ConversationClosed, fault.ConversationFull, fault.LimitReached:
 		t.log.Debug("not shown", "conversation", key.String(), "author", m.Author, "reason", fault.ReasonOf(err))
 		return false, nil
 	}
@@ -55,9 +55,10 @@ func (t teller) show(ctx context.Context, tenant, conversationID, member string,
 }
 
 // showEnd shows the end of something behind its beginning. A beginning that is not
-// there was kept out, and then so is its end; or its event failed, or is still
-// with another replica. The state can't tell which, but how it began decides it
-// the same way every time, so begin looks that up and shows it first.
+// there was kept out; or its event failed, or is still with another replica. The
+// state can't tell which, so begin looks up how it began and shows that first, or
+// finds it kept out, and then so is its end. What was kept out for want of room and
+// finds room now shows as a pair.
 func (t teller) showEnd(ctx context.Context, tenant, conversationID string, end message, begin func() (bool, error)) error {
 	_, err := t.show(ctx, tenant, conversationID, "", end)
 	if !fault.Is(err, fault.MessageNotFound) {

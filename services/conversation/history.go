@@ -235,6 +235,11 @@ func (h *history) page(ctx context.Context, key journal.Key, caller identity.Cal
 
 // cut gives as many messages of a span as a page takes.
 func (h *history) cut(ctx context.Context, key journal.Key, c conversation, s span, newestFirst bool) ([]*conversationv1.Message, error) {
+	return h.cutAt(ctx, key, c, s, newestFirst, maxPageBytes)
+}
+
+// cutAt gives as many messages of a span as so many bytes take, one at least.
+func (h *history) cutAt(ctx context.Context, key journal.Key, c conversation, s span, newestFirst bool, most int) ([]*conversationv1.Message, error) {
 	for attempt := 0; ; attempt++ {
 		spots, err := h.spots(ctx, key, c, s)
 		if err != nil {
@@ -247,7 +252,7 @@ func (h *history) cut(ctx context.Context, key journal.Key, c conversation, s sp
 		for i, at := range spots {
 			sizes[i] = at.Bytes
 		}
-		spots = spots[:fit(sizes)]
+		spots = spots[:fit(sizes, most)]
 		messages, err := h.messages(ctx, key, spots)
 		// An event that an erasure took since the index was read is held by another
 		// one now.
@@ -266,13 +271,19 @@ func (h *history) cutDown(ctx context.Context, key journal.Key, c conversation, 
 
 // decline records that a member of a group will not answer.
 func (h *history) decline(ctx context.Context, key journal.Key, cmd decline) (*conversationv1.Message, error) {
-	s, err := h.loop.Do(ctx, key, func(c conversation, _ time.Time) (*conversationv1.Event, error) {
-		return decideDecline(c, cmd)
+	var event *conversationv1.Event
+	s, err := h.loop.Do(ctx, key, func(c conversation, _ time.Time) (_ *conversationv1.Event, refusal error) {
+		event, refusal = decideDecline(c, cmd)
+		return event, refusal
 	})
 	if err != nil {
 		return nil, err
 	}
-	messages, err := h.known(ctx, key, s.State, []string{turnID(cmd.MessageID, cmd.Member)})
+	record := s.State.turnRecord(cmd.MessageID, cmd.Member)
+	if event != nil {
+		record = event.GetMessagesAppended().GetMessages()[0].GetMessageId()
+	}
+	messages, err := h.known(ctx, key, s.State, []string{record})
 	if err != nil {
 		return nil, err
 	}

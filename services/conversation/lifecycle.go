@@ -113,13 +113,22 @@ func decideUpdate(c conversation, cmd update) (*conversationv1.Event, error) {
 	}
 	if cmd.Participants != nil {
 		wanted := creation{Owner: c.Owner, Participants: *cmd.Participants}.normal().Participants
-		if !slices.Equal(wanted, c.Participants) {
-			leaves := slices.Equal(wanted, without(c.Participants, func(p string) bool { return p == cmd.Actor }))
+		joins := func(g group) bool { return c.group(g.ID) < 0 }
+		if !slices.Equal(wanted, c.Participants) || slices.ContainsFunc(cmd.Groups, joins) {
+			leaves := !slices.ContainsFunc(cmd.Groups, joins) && slices.Equal(wanted, without(c.Participants, func(p string) bool { return p == cmd.Actor }))
 			if cmd.Actor != c.Owner && !cmd.Admin && !leaves {
 				return nil, fault.New(fault.NotOwner, "only the owner changes who takes part").
 					Field("participants", "may differ by the caller alone, who may leave")
 			}
-			event.Participants, changes = &conversationv1.ParticipantSet{Participants: wanted, Groups: groupsToProto(cmd.Groups)}, true
+			// A group that takes part already stays as it is: what changed in it comes by
+			// itself, with the records of turns that end.
+			groups := slices.Clone(cmd.Groups)
+			for i, g := range groups {
+				if !joins(g) {
+					groups[i] = c.Groups[c.group(g.ID)]
+				}
+			}
+			event.Participants, changes = &conversationv1.ParticipantSet{Participants: wanted, Groups: groupsToProto(groups)}, true
 		}
 	}
 	if !changes {

@@ -28,11 +28,10 @@ const (
 	// Every so many conversations has the label few, or carol in it.
 	fewEach   = 150
 	carolEach = 100
-	carol     = "human:carol"
 )
 
-// lists a page as ann.
-func (m *mesh) listed(r replica, req *conversationv1.ListConversationsRequest) (ids []string, next string, err error) {
+// listPage gives a page as ann.
+func (m *mesh) listPage(r replica, req *conversationv1.ListConversationsRequest) (ids []string, next string, err error) {
 	resp, err := r.conversations.ListConversations(m.as(ann), req)
 	for _, c := range resp.GetConversations() {
 		ids = append(ids, c.GetConversationId())
@@ -45,7 +44,7 @@ func (m *mesh) turn(r replica, req *conversationv1.ListConversationsRequest, bet
 	m.t.Helper()
 	var all []string
 	for pages := 0; ; pages++ {
-		ids, next, err := m.listed(r, req)
+		ids, next, err := m.listPage(r, req)
 		if err != nil {
 			m.t.Fatalf("%v: %v", req, err)
 		}
@@ -94,7 +93,7 @@ func (m *mesh) cost(r replica, req *conversationv1.ListConversationsRequest) (by
 	bytes, took = 1<<62, time.Hour
 	for range 10 {
 		before, began := m.traffic(), time.Now()
-		if _, _, err := m.listed(r, req); err != nil {
+		if _, _, err := m.listPage(r, req); err != nil {
 			m.t.Fatal(err)
 		}
 		took = min(took, time.Since(began))
@@ -156,7 +155,7 @@ func TestTheHistoryListStaysRightAndCheapWhileConversationsMoveToTheTop(t *testi
 	}
 	late := &conversationv1.ListConversationsRequest{PageSize: listPage}
 	for range (*listLength - 1) / listPage {
-		_, next, err := m.listed(r, late)
+		_, next, err := m.listPage(r, late)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +196,7 @@ func TestTheHistoryListStaysRightAndCheapWhileConversationsMoveToTheTop(t *testi
 	// A flushed Redis comes to the same list.
 	m.redis.Flush()
 	meshtest.Eventually(t, "the list is rebuilt", func() bool {
-		_, _, err := m.listed(r, &conversationv1.ListConversationsRequest{PageSize: 1})
+		_, _, err := m.listPage(r, &conversationv1.ListConversationsRequest{PageSize: 1})
 		if err != nil && status.Code(err) != codes.Unavailable {
 			t.Fatal(err)
 		}

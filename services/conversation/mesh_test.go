@@ -144,6 +144,9 @@ const (
 	eve = "human:eve"
 )
 
+// carol decides approvals, or takes part in few conversations.
+const carol = "human:carol"
+
 // create makes a conversation of ann and bob.
 func (m *mesh) create(r replica, id string) *conversationv1.Conversation {
 	m.t.Helper()

@@ -1,6 +1,7 @@
 package conversation
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -25,8 +26,8 @@ const (
 	// reservedPrefix begins the ids of the messages that weir writes. Callers'
 	// ids may not, so the two never meet.
 	reservedPrefix = "weir."
-	// registrySubject and gateSubject are the authors of results and of approval
-	// notes.
+	// registrySubject and gateSubject are the authors of results, and of approval
+	// notes that nobody decided.
 	registrySubject = "service:registry"
 	gateSubject     = "service:gate"
 )
@@ -117,13 +118,14 @@ func resultNote(r *conversationv1.Result) message {
 		&conversationv1.Part{Part: &conversationv1.Part_Result{Result: r}})
 }
 
-// askNote says that a person is asked, and answerNote what came of it.
+// askNote says that a person is asked, and answerNote what came of it. What somebody
+// decided is theirs, so it is erased with all else that they said.
 func askNote(a *conversationv1.ApprovalNote) message {
 	return note(askID(a.GetApprovalId()), gateSubject, "", &conversationv1.Part{Part: &conversationv1.Part_Approval{Approval: a}})
 }
 
 func answerNote(a *conversationv1.ApprovalNote) message {
-	return note(answerID(a.GetApprovalId()), gateSubject, askID(a.GetApprovalId()),
+	return note(answerID(a.GetApprovalId()), cmp.Or(a.GetDecidedBy(), gateSubject), askID(a.GetApprovalId()),
 		&conversationv1.Part{Part: &conversationv1.Part_Approval{Approval: a}})
 }
 
@@ -143,8 +145,10 @@ func closingID(c openCall) string {
 	return derivedID("closed", strconv.FormatInt(c.Position, 10)+" "+c.Call)
 }
 
-// turnID is that of the record of a member's turn at a message.
-func turnID(message, member string) string { return derivedID("turn", message+" "+member) }
+// turnID is that of the record of a member's turn at a message to a group.
+func turnID(message, group, member string) string {
+	return derivedID("turn", message+" "+group+" "+member)
+}
 
 func derivedID(kind, of string) string {
 	sum := sha256.Sum256([]byte(of))

@@ -73,7 +73,11 @@ func (s *messageServer) append(ctx context.Context, id string, head *int64, fiel
 		}
 		cmd.Messages = append(cmd.Messages, one)
 	}
-	return s.history.append(ctx, keyOf(caller, id), cmd)
+	appended, err := s.history.append(ctx, keyOf(caller, id), cmd)
+	if err == nil {
+		s.drafts.landed(ctx, keyOf(caller, id), appended)
+	}
+	return appended, err
 }
 
 func (s *messageServer) AppendDelta(ctx context.Context, req *conversationv1.AppendDeltaRequest) (*conversationv1.AppendDeltaResponse, error) {

@@ -13,7 +13,7 @@ import (
 // for it, and no client can have chosen it.
 func TestDerivedIDsAreValidAndReserved(t *testing.T) {
 	for _, of := range []string{"i", strings.Repeat("i", 64), "a.b", "\x00", ""} {
-		for _, id := range []string{callID(of), resultID(of), askID(of), answerID(of), turnID(of, of), closingID(openCall{callKey: callKey{Call: of}})} {
+		for _, id := range []string{callID(of), resultID(of), askID(of), answerID(of), turnID(of, of, of), closingID(openCall{callKey: callKey{Call: of}})} {
 			if len(id) > 64 || strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") != "" {
 				t.Errorf("%q makes the id %q", of, id)
 			}

@@ -111,12 +111,12 @@ func (c conversation) next(s span, newestFirst bool) int64 {
 	return 0
 }
 
-// fit is how many of some sizes, in order, a page takes: at least one, since one
-// message fits any page.
-func fit(sizes []uint32) int {
+// fit is how many of some sizes, in order, a page of so many bytes takes: at least
+// one, whatever its size.
+func fit(sizes []uint32, most int) int {
 	total := 0
 	for i, bytes := range sizes {
-		if total += int(bytes); total > maxPageBytes && i > 0 {
+		if total += int(bytes); total > most && i > 0 {
 			return i
 		}
 	}

@@ -89,7 +89,7 @@ func turnPages(t rapid.TB, c conversation, l listing) []int64 {
 			at, _ := c.place(p)
 			sizes = append(sizes, at.Bytes)
 		}
-		n := fit(sizes)
+		n := fit(sizes, maxPageBytes)
 		if int64(n) > l.size || n == 0 && len(positions) > 0 {
 			t.Fatalf("the page of %d from %d has %d of %d", l.size, l.from, n, len(positions))
 		}

@@ -254,6 +254,12 @@ func (c conversation) redacted(event *conversationv1.MessagesRedacted, e aggrega
 		c = c.placed(r.GetPosition(), r.GetMessage(), e.Sequence)
 	}
 	c.root = c.marked(event.GetMarks())
+	// An answer whose words are erased was given all the same.
+	c.Pauses = without(c.Pauses, func(p pause) bool {
+		return slices.ContainsFunc(event.GetMessages(), func(r *conversationv1.Replaced) bool {
+			return r.GetMessage().GetMessageId() == answerID(p.Approval)
+		})
+	})
 	c.Erasing.Events = slices.Clone(c.Erasing.Events)
 	for _, gone := range event.GetErased() {
 		c.Erasing.Events = append(c.Erasing.Events, gone.GetSequence())

@@ -3,7 +3,6 @@ package conversation
 import (
 	"context"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,11 +13,13 @@ import (
 )
 
 const (
-	// tailBatch is how many messages a tail that is behind reads at once.
-	tailBatch = 100
+	// tailBatch and tailBatchBytes bound what a tail that is behind reads at once, and
+	// so what it holds for a reader who does not take it.
+	tailBatch      = 100
+	tailBatchBytes = 256 << 10
 	// keepaliveEvery is how long a tail is silent at most.
 	keepaliveEvery = 15 * time.Second
-	// slowAfter is how long a reader may take over one batch before its tail ends.
+	// slowAfter is how long a reader may take nothing before its tail ends.
 	slowAfter = 30 * time.Second
 )
 
@@ -38,49 +39,61 @@ type tail struct {
 	next int64
 	// drafted is how far each draft was sent.
 	drafted map[string]sentDraft
+	// spoke is when something was last sent.
+	spoke time.Time
 }
-
-type sentDraft struct{ begun, length int }
 
 // run tails until the reader leaves or may not read any more. Positions behind
 // after come first, or none before the newest where after is nil.
 func (t *tail) run(ctx context.Context, after *int64) error {
-	it, leave, err := t.feeds.open(ctx, t.key)
+	it, leave, err := t.feeds.open(t.key)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	t.drafted = make(map[string]sentDraft)
-	var c root
-	turn := -1
+	err = t.follow(ctx, it, after)
+	if ctx.Err() != nil {
+		// Whatever failed, failed because the reader left or the service stops.
+		return fault.From(ctx.Err())
+	}
+	return err
+}
+
+func (t *tail) follow(ctx context.Context, it *feed, after *int64) error {
+	// The feed was there before this is read, so what came since is heard.
+	c, turn, err := t.feeds.read(ctx, it)
+	if err != nil {
+		return err
+	}
+	if err := t.mayRead(c); err != nil {
+		return err
+	}
+	if t.next, err = start(c.Head, after); err != nil {
+		return err
+	}
+	t.spoke = time.Now()
 	for {
 		// What changes from here on closes changed, so nothing is slept through.
-		news := it.news(t.next, t.drafted)
-		if news.turned != turn {
-			if c, err = t.feeds.current(ctx, it, news.turned); err != nil {
+		n := it.news(t)
+		if n.turned != turn {
+			if c, err = t.feeds.current(ctx, it, n.turned); err != nil {
 				return err
 			}
-			if !(conversation{root: c}).readableBy(t.caller) {
-				return errConversationNotFound
+			if err := t.mayRead(c); err != nil {
+				return err
 			}
-			if turn < 0 {
-				if t.next, err = start(c.Head, news.head, after); err != nil {
-					return err
-				}
-				news = it.news(t.next, t.drafted)
+			turn = n.turned
+		}
+		batch := n.batch
+		if len(batch) == 0 && t.next <= n.head {
+			if batch, err = t.behind(ctx, c, n.head); err != nil {
+				return err
 			}
-			turn = news.turned
 		}
-		head := max(news.head, c.Head)
-		batch, err := t.batch(ctx, c, news, head)
-		if err != nil {
-			return err
-		}
-		switch {
-		case len(batch) > 0:
-			err = t.deliver(batch)
-		default:
-			err = t.wait(ctx, news.changed, head)
+		if len(batch) > 0 {
+			err = t.deliver(ctx, batch)
+		} else {
+			err = t.wait(ctx, it, n)
 		}
 		if err != nil {
 			return err
@@ -88,52 +101,50 @@ func (t *tail) run(ctx context.Context, after *int64) error {
 	}
 }
 
-// start is the first position to send.
-func start(head, heard int64, after *int64) (int64, error) {
-	head = max(head, heard)
-	if after == nil {
-		return head + 1, nil
+func (t *tail) mayRead(c *root) error {
+	if !(conversation{root: *c}).readableBy(t.caller) {
+		return errConversationNotFound
 	}
-	if *after > head {
+	return nil
+}
+
+// start is the first position to send.
+func start(head int64, after *int64) (int64, error) {
+	switch {
+	case after == nil:
+		return head + 1, nil
+	case *after > head:
 		return 0, pastHead("after", *after, head)
 	}
 	return *after + 1, nil
 }
 
-// batch is what to send now: messages while the tail is behind, else what was added
-// to drafts.
-func (t *tail) batch(ctx context.Context, c root, news news, head int64) ([]*conversationv1.TailMessagesResponse, error) {
-	messages := news.messages
-	if t.next <= head && len(messages) == 0 {
-		c.Head = head
-		var err error
-		messages, err = t.history.cut(ctx, t.key, conversation{root: c}, span{t.next, min(head, t.next+tailBatch-1)}, false)
-		if err != nil {
-			return nil, err
-		}
+// behind reads the next messages, up to the head, which the feed does not have.
+func (t *tail) behind(ctx context.Context, c *root, head int64) ([]*conversationv1.TailMessagesResponse, error) {
+	as := conversation{root: *c}
+	as.Head = head
+	wanted := span{t.next, min(head, t.next+tailBatch-1)}
+	messages, err := t.history.cutAt(ctx, t.key, as, wanted, false, tailBatchBytes)
+	if err != nil {
+		return nil, err
 	}
-	var batch []*conversationv1.TailMessagesResponse
-	for _, m := range messages {
-		delete(t.drafted, m.GetMessageId())
-		batch = append(batch, &conversationv1.TailMessagesResponse{Event: &conversationv1.TailMessagesResponse_Message{Message: m}})
-	}
-	if len(batch) > 0 {
-		return batch, nil
-	}
-	for _, d := range news.deltas {
-		t.drafted[d.GetMessageId()] = sentDraft{news.begun[d.GetMessageId()], int(d.GetOffset()) + len(d.GetText())}
-		d.Text = strings.ToValidUTF8(d.Text, "\uFFFD")
-		batch = append(batch, &conversationv1.TailMessagesResponse{Event: &conversationv1.TailMessagesResponse_Delta{Delta: d}})
+	batch := make([]*conversationv1.TailMessagesResponse, len(messages))
+	for i, m := range messages {
+		batch[i] = messageResponse(m)
 	}
 	return batch, nil
 }
 
-// deliver sends a batch. A reader who does not take it in time is sent away with
-// its place: grpc lets nobody end a Send but by leaving the method, so it runs
-// beside.
-func (t *tail) deliver(batch []*conversationv1.TailMessagesResponse) error {
+func messageResponse(m *conversationv1.Message) *conversationv1.TailMessagesResponse {
+	return &conversationv1.TailMessagesResponse{Event: &conversationv1.TailMessagesResponse_Message{Message: m}}
+}
+
+// deliver sends a batch. A reader who takes nothing for too long is sent away with
+// its place. Nobody can end a Send but by leaving the method, which grpc-go makes
+// fail it then, so it runs beside. What it still gets through, the reader has beyond
+// the place that it is told.
+func (t *tail) deliver(ctx context.Context, batch []*conversationv1.TailMessagesResponse) error {
 	var sent atomic.Int64
-	sent.Store(t.next - 1)
 	done := make(chan error, 1)
 	go func() {
 		for _, response := range batch {
@@ -141,39 +152,58 @@ func (t *tail) deliver(batch []*conversationv1.TailMessagesResponse) error {
 				done <- err
 				return
 			}
-			if m := response.GetMessage(); m != nil {
-				sent.Store(m.GetPosition())
-			}
+			sent.Add(1)
 		}
 		done <- nil
 	}()
 	timer := time.NewTimer(t.patience)
 	defer timer.Stop()
-	select {
-	case err := <-done:
-		t.next = sent.Load() + 1
-		return err
-	case <-timer.C:
-		after := sent.Load()
-		return fault.New(fault.ReaderTooSlow, "the reader did not take what was sent for %v; go on behind position %d", t.patience, after).
-			With("after", strconv.FormatInt(after, 10))
+	for taken := int64(0); ; {
+		select {
+		case err := <-done:
+			t.sent(batch[:sent.Load()])
+			return err
+		case <-ctx.Done():
+			return fault.From(ctx.Err())
+		case <-timer.C:
+		}
+		if now := sent.Load(); now > taken {
+			taken = now
+			timer.Reset(t.patience)
+			continue
+		}
+		t.sent(batch[:taken])
+		return fault.New(fault.ReaderTooSlow, "the reader took nothing for %v; go on behind position %d", t.patience, t.next-1).
+			With("after", strconv.FormatInt(t.next-1, 10))
+	}
+}
+
+// sent moves on behind what was sent.
+func (t *tail) sent(batch []*conversationv1.TailMessagesResponse) {
+	t.spoke = time.Now()
+	for _, response := range batch {
+		if m := response.GetMessage(); m != nil {
+			t.next = m.GetPosition() + 1
+			delete(t.drafted, m.GetMessageId())
+		}
 	}
 }
 
 // wait waits for news, and keeps the stream alive meanwhile.
-func (t *tail) wait(ctx context.Context, changed <-chan struct{}, head int64) error {
-	timer := time.NewTimer(t.quiet)
+func (t *tail) wait(ctx context.Context, it *feed, n news) error {
+	timer := time.NewTimer(time.Until(t.spoke.Add(t.quiet)))
 	defer timer.Stop()
 	select {
-	case <-changed:
+	case <-n.changed:
 		return nil
 	case <-ctx.Done():
 		return fault.From(ctx.Err())
 	case <-timer.C:
-		return t.deliver([]*conversationv1.TailMessagesResponse{{
-			Event: &conversationv1.TailMessagesResponse_Keepalive{Keepalive: &conversationv1.Keepalive{Head: head}},
-		}})
 	}
+	it.rest(time.Now(), t.quiet)
+	return t.deliver(ctx, []*conversationv1.TailMessagesResponse{{
+		Event: &conversationv1.TailMessagesResponse_Keepalive{Keepalive: &conversationv1.Keepalive{Head: n.head}},
+	}})
 }
 
 // news is what a feed has for a tail, taken at one moment.
@@ -182,34 +212,20 @@ type news struct {
 	changed <-chan struct{}
 	turned  int
 	head    int64
-	// messages are those from the tail's position on, where the feed still has them.
-	messages []*conversationv1.Message
-	deltas   []*conversationv1.Delta
-	begun    map[string]int
+	// batch is what to send next, as far as the feed has it: messages, or additions to
+	// drafts where there are no messages to send.
+	batch []*conversationv1.TailMessagesResponse
 }
 
-func (t *feed) news(next int64, drafted map[string]sentDraft) news {
+// news also marks the drafts that it gives as sent.
+func (t *feed) news(to *tail) news {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := news{changed: t.changed, turned: t.turned, head: t.head}
-	if len(t.recent) > 0 && t.recent[0].GetPosition() <= next && next <= t.head {
-		n.messages = t.recent[next-t.recent[0].GetPosition():]
-	}
-	for id, d := range t.drafts {
-		sent, known := drafted[id]
-		if known && sent.begun == d.begun && sent.length >= len(d.text) {
-			continue
-		}
-		if !known || sent.begun != d.begun {
-			sent.length = 0
-		}
-		if n.begun == nil {
-			n.begun = make(map[string]int)
-		}
-		n.begun[id] = d.begun
-		n.deltas = append(n.deltas, &conversationv1.Delta{
-			MessageId: id, Author: d.author, Offset: int64(sent.length), Text: d.text[sent.length:],
-		})
+	if to.next <= t.head {
+		n.batch = t.since(to.next)
+	} else {
+		n.batch = t.additions(to)
 	}
 	return n
 }

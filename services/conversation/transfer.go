@@ -171,12 +171,8 @@ func (i *importing) begin(ctx context.Context, p *conversationv1.Conversation) e
 		return i.refuse("has an owner who is no subject")
 	}
 	cmd = cmd.normal()
-	// Groups are imported by their names: who is in them is said here, if at all.
-	for _, participant := range cmd.Participants {
-		if isGroup(participant) {
-			cmd.Groups = append(cmd.Groups, group{ID: participant[len(groupPrefix):]})
-		}
-	}
+	// Groups come by their names alone. Who is in a group of that name here was not
+	// there when it was said, and takes part once the owner says so.
 	i.key = journal.Key{Tenant: i.tenant, Kind: kindName, ID: cmd.ID}
 	if parent := p.GetParent(); parent != nil {
 		var err error
@@ -219,6 +215,8 @@ func (i *importing) add(ctx context.Context, p *conversationv1.Message) error {
 		Pinned: p.GetPinned(), Summarizes: p.GetSummarizes(), Erasure: p.GetErasure(), Addressed: p.GetAddressed(),
 		field: "line " + strconv.Itoa(i.lines) + ": ",
 	}.signed()
+	// What is imported always has a time of its own: by that it is told from what is
+	// said here, and neither asks for an answer nor waits for one.
 	m.Time = i.history.loop.Now().UTC().Truncate(time.Microsecond)
 	if p.GetCreateTime() != nil {
 		m.Time = p.GetCreateTime().AsTime()

@@ -3,6 +3,7 @@ package conversation
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	conversationv1 "weir/gen/conversation/v1"
@@ -14,11 +15,12 @@ import (
 //
 //	message to the group ──→ turn of some members ──→ each of them answers,
 //	                               ↑                  declines, is late or removed
-//	                               └── round robin: the next member, until each
+//	                               └── handed on to the next member, until each
 //	                                   had the turn or one answered
 //
-// A member that doesn't answer is recorded by a message of weir's own, which
-// addresses the next one.
+// A member that doesn't answer is recorded by a message of its own, which addresses
+// the next one. While a conversation is paused nobody could answer, and no turn
+// ends; when it goes on, everybody has the whole time again.
 
 // turn is members of a group that are to answer a message.
 type turn struct {
@@ -27,10 +29,20 @@ type turn struct {
 	MessageID string
 	Position  int64
 	Author    string
-	// Waiting are those who have not answered; Had are all whose turn it was.
+	// Waiting are those who have not answered.
 	Waiting []string
-	Had     []string
+	// Had are all who had the turn, where a message is handed from one to the next;
+	// none where all are asked at once.
+	Had     []string `json:",omitempty"`
 	Expires time.Time
+}
+
+// asks says whether it is by this message that the turn's members were asked: by
+// what was said to the group, or by a record that handed it on.
+func (t turn) asks(message string) bool {
+	return message == t.MessageID || byWeir(message) && slices.ContainsFunc(t.Had, func(m string) bool {
+		return message == turnID(t.MessageID, t.Group, m)
+	})
 }
 
 // group gives the index of a group that takes part, -1 if it doesn't.
@@ -70,36 +82,52 @@ func (r root) address(m message, position int64) ([]string, error) {
 			return nil, fault.New(fault.LimitReached, "at most %d messages to groups wait for an answer", maxTurns).
 				With("limit", strconv.Itoa(maxTurns))
 		}
-		add(r.Groups[at].turnOf(m.Author, nil)...)
+		members, _ := r.Groups[at].turnOf(m.Author)
+		add(members...)
 	}
 	return addressed, nil
 }
 
-// turnOf gives the members whose turn begins with a message of an author, or that
-// comes after those who had it.
-func (g group) turnOf(author string, had []string) []string {
-	others := without(g.Members, func(m string) bool { return m == author })
+// turnOf gives the members whose turn begins with a message of an author, and
+// whether it is handed on from one to the next.
+func (g group) turnOf(author string) (members []string, handed bool) {
+	switch g.Rule {
+	case conversationv1.TurnRule_TURN_RULE_ROUND_ROBIN:
+		return g.next(author, nil), true
+	case conversationv1.TurnRule_TURN_RULE_MODERATED:
+		if author != g.Moderator {
+			return g.next(author, nil), true
+		}
+	}
+	return without(g.Members, func(m string) bool { return m == author }), false
+}
+
+// next gives the member to whom a message of an author is handed after those who had
+// it, or nobody.
+func (g group) next(author string, had []string) []string {
+	may := func(m string) bool { return m != author && !slices.Contains(had, m) }
 	switch g.Rule {
 	case conversationv1.TurnRule_TURN_RULE_ROUND_ROBIN:
 		start := slices.Index(g.Members, g.Last) + 1
 		for i := range g.Members {
-			next := g.Members[(start+i)%len(g.Members)]
-			if next != author && !slices.Contains(had, next) {
-				return []string{next}
+			if m := g.Members[(start+i)%len(g.Members)]; may(m) {
+				return []string{m}
 			}
 		}
-		return nil
 	case conversationv1.TurnRule_TURN_RULE_MODERATED:
-		if author != g.Moderator {
+		if may(g.Moderator) {
 			return []string{g.Moderator}
 		}
 	}
-	return others
+	return nil
 }
 
 // turnsAfter is the root after a message, as far as turns go: it may answer one,
-// record that one ended, or begin one.
+// record that one ended, or begin one. What is imported was answered elsewhere.
 func (r root) turnsAfter(position int64, m *conversationv1.AppendedMessage, at time.Time) root {
+	if isImported(m) {
+		return r
+	}
 	for _, p := range m.GetParts() {
 		if n := p.GetTurn(); n != nil {
 			r = r.turnEnded(n, m, at)
@@ -124,15 +152,22 @@ func answers(m *conversationv1.AppendedMessage) bool {
 }
 
 // answered takes the author from those who are to answer the message that this one
-// replies to, or else the oldest that waits for the author.
+// replies to, or else the oldest that waits for the author. Where several groups
+// were asked by that message, it answers for all of them.
 func (r root) answered(m *conversationv1.AppendedMessage) root {
 	at := slices.IndexFunc(r.Turns, func(t turn) bool {
-		return slices.Contains(t.Waiting, m.GetAuthor()) && (m.GetReplyTo() == "" || m.GetReplyTo() == t.MessageID)
+		return slices.Contains(t.Waiting, m.GetAuthor()) && (m.GetReplyTo() == "" || t.asks(m.GetReplyTo()))
 	})
 	if at < 0 {
 		return r
 	}
-	return r.withTurn(at, r.Turns[at].less(m.GetAuthor()))
+	answered := r.Turns[at].MessageID
+	return r.withTurns(func(t turn) turn {
+		if t.MessageID == answered {
+			t = t.less(m.GetAuthor())
+		}
+		return t
+	})
 }
 
 // less is the turn without a member.
@@ -141,37 +176,54 @@ func (t turn) less(member string) turn {
 	return t
 }
 
-// withTurn puts a turn in the place of another, and takes it out where nobody is
-// to answer any more.
-func (r root) withTurn(at int, t turn) root {
-	r.Turns = slices.Clone(r.Turns)
-	if len(t.Waiting) == 0 {
-		r.Turns = slices.Delete(r.Turns, at, at+1)
-		return r
+// withTurns changes turns, and takes out those in which nobody is to answer any more.
+func (r root) withTurns(change func(turn) turn) root {
+	turns := slices.Clone(r.Turns)
+	for i, t := range turns {
+		turns[i] = change(t)
 	}
-	r.Turns[at] = t
+	r.Turns = slices.DeleteFunc(turns, func(t turn) bool { return len(t.Waiting) == 0 })
 	return r
 }
 
 // turnEnded takes a member out of a turn that ended without its answer. The next
 // one's begins if the record addresses one.
 func (r root) turnEnded(n *conversationv1.TurnNote, m *conversationv1.AppendedMessage, at time.Time) root {
-	id := n.GetGroup()[len(groupPrefix):]
-	i := slices.IndexFunc(r.Turns, func(t turn) bool { return t.Group == id && t.MessageID == n.GetMessageId() })
-	if i < 0 {
-		return r
+	id, next := strings.TrimPrefix(n.GetGroup(), groupPrefix), m.GetAddressed()
+	g := r.group(id)
+	r = r.withTurns(func(t turn) turn {
+		if t.Group != id || t.MessageID != n.GetMessageId() {
+			return t
+		}
+		t = t.less(n.GetMember())
+		if g >= 0 && len(next) > 0 {
+			t.Waiting, t.Had = slices.Concat(t.Waiting, next), slices.Concat(t.Had, next)
+			t.Expires = at.Add(r.Groups[g].Timeout)
+		}
+		return t
+	})
+	if g >= 0 && len(next) > 0 {
+		r = r.withLast(g, next[0])
 	}
-	t := r.Turns[i].less(n.GetMember())
-	if g := r.group(id); g >= 0 && len(m.GetAddressed()) > 0 {
-		t.Waiting = slices.Concat(t.Waiting, m.GetAddressed())
-		t.Had = slices.Concat(t.Had, m.GetAddressed())
-		t.Expires = at.Add(r.Groups[g].Timeout)
-		r = r.withLast(g, m.GetAddressed()[0])
-	}
-	return r.withTurn(i, t)
+	return r
 }
 
+// turnsResumed gives everybody the whole time again: while the conversation was
+// paused, nobody could answer.
+func (r root) turnsResumed(at time.Time) root {
+	return r.withTurns(func(t turn) turn {
+		if g := r.group(t.Group); g >= 0 {
+			t.Expires = at.Add(r.Groups[g].Timeout)
+		}
+		return t
+	})
+}
+
+// withLast notes who had the last turn of a round.
 func (r root) withLast(g int, member string) root {
+	if r.Groups[g].Rule != conversationv1.TurnRule_TURN_RULE_ROUND_ROBIN {
+		return r
+	}
 	r.Groups = slices.Clone(r.Groups)
 	r.Groups[g].Last = member
 	return r
@@ -182,32 +234,56 @@ func (r root) turnBegun(id string, position int64, m *conversationv1.AppendedMes
 	if g < 0 {
 		return r
 	}
-	waiting := r.Groups[g].turnOf(m.GetAuthor(), nil)
+	waiting, handed := r.Groups[g].turnOf(m.GetAuthor())
 	if len(waiting) == 0 {
 		return r
 	}
-	r.Turns = append(slices.Clone(r.Turns), turn{
+	t := turn{
 		Group: id, MessageID: m.GetMessageId(), Position: position, Author: m.GetAuthor(),
-		Waiting: waiting, Had: waiting, Expires: at.Add(r.Groups[g].Timeout),
-	})
-	if r.Groups[g].Rule == conversationv1.TurnRule_TURN_RULE_ROUND_ROBIN {
+		Waiting: waiting, Expires: at.Add(r.Groups[g].Timeout),
+	}
+	if handed {
+		t.Had = waiting
 		r = r.withLast(g, waiting[0])
 	}
+	r.Turns = append(slices.Clone(r.Turns), t)
 	return r
 }
 
-// turnNote records that a member's turn ended without its answer, and addresses
-// the next one of a round.
-func (r root) turnNote(t turn, member string, outcome conversationv1.TurnOutcome, why string) *conversationv1.AppendedMessage {
+// ending is a member's turn at a message to a group that ends without an answer.
+type ending struct {
+	turn
+	Member  string
+	Outcome conversationv1.TurnOutcome
+	// Note says why, in the words of Author, who records it.
+	Note   string
+	Author string
+}
+
+// record says that a turn ended, and addresses the one to whom the message is handed
+// next.
+func (r root) record(e ending) *conversationv1.AppendedMessage {
 	var next []string
-	if at := r.group(t.Group); at >= 0 && r.Groups[at].Rule == conversationv1.TurnRule_TURN_RULE_ROUND_ROBIN {
-		next = r.Groups[at].turnOf("", append(slices.Clone(t.Had), t.Author))
+	if g := r.group(e.Group); g >= 0 && len(e.Had) > 0 {
+		next = r.Groups[g].next(e.turn.Author, e.Had)
 	}
-	return note(turnID(t.MessageID, member), self, t.MessageID, &conversationv1.Part{
+	return note(turnID(e.MessageID, e.Group, e.Member), e.Author, e.MessageID, &conversationv1.Part{
 		Part: &conversationv1.Part_Turn{Turn: &conversationv1.TurnNote{
-			Group: groupPrefix + t.Group, Member: member, Outcome: outcome, MessageId: t.MessageID, Note: why,
+			Group: groupPrefix + e.Group, Member: e.Member, Outcome: e.Outcome, MessageId: e.MessageID, Note: e.Note,
 		}},
 	}).appended(next)
+}
+
+// records gives the records of turns that end together, each as if those before it
+// were in: two of them never hand on to the same member of a round by accident.
+func (r root) records(ends []ending) []*conversationv1.AppendedMessage {
+	var records []*conversationv1.AppendedMessage
+	for _, e := range ends {
+		record := r.record(e)
+		records = append(records, record)
+		r = r.turnEnded(record.GetParts()[0].GetTurn(), record, time.Time{})
+	}
+	return records
 }
 
 // decline is the command of a member that will not answer.
@@ -222,46 +298,63 @@ func decideDecline(c conversation, cmd decline) (*conversationv1.Event, error) {
 	if !c.exists() || !c.isMember(cmd.Member) {
 		return nil, errConversationNotFound
 	}
-	if _, done := c.ids.find(hashID(turnID(cmd.MessageID, cmd.Member))); done {
+	var ends []ending
+	for _, t := range c.Turns {
+		if t.MessageID == cmd.MessageID && slices.Contains(t.Waiting, cmd.Member) {
+			ends = append(ends, ending{t, cmd.Member, conversationv1.TurnOutcome_TURN_OUTCOME_DECLINED, cmd.Note, cmd.Member})
+		}
+	}
+	if len(ends) == 0 && c.turnRecord(cmd.MessageID, cmd.Member) != "" {
 		return nil, nil
 	}
-	at := slices.IndexFunc(c.Turns, func(t turn) bool {
-		return t.MessageID == cmd.MessageID && slices.Contains(t.Waiting, cmd.Member)
-	})
-	if at < 0 {
+	if err := c.takesWords(); err != nil {
+		return nil, err
+	}
+	if len(ends) == 0 {
 		if _, known := c.ids.find(hashID(cmd.MessageID)); !known {
 			return nil, errMessageNotFound.Field("message_id", "names no message of this conversation")
 		}
 		return nil, fault.New(fault.NotYourTurn, "the message does not wait for the caller's answer").
 			Field("message_id", "names a message that does not wait for the caller")
 	}
-	record := c.turnNote(c.Turns[at], cmd.Member, conversationv1.TurnOutcome_TURN_OUTCOME_DECLINED, cmd.Note)
-	return c.records(cmd.ID, cmd.Member, record), nil
+	return c.recorded(cmd.ID, cmd.Member, ends), nil
+}
+
+// turnRecord is the id of the record that a member's turn at a message ended, empty
+// where there is none.
+func (c conversation) turnRecord(message, member string) string {
+	for _, g := range c.Groups {
+		id := turnID(message, g.ID, member)
+		if _, known := c.ids.find(hashID(id)); known {
+			return id
+		}
+	}
+	return ""
 }
 
 // decideLate records the members whose time to answer is over.
 func decideLate(c conversation, id string, now time.Time) *conversationv1.Event {
-	if !c.exists() {
+	if !c.exists() || len(c.Pauses) > 0 {
 		return nil
 	}
-	var records []*conversationv1.AppendedMessage
+	var ends []ending
 	for _, t := range c.Turns {
 		if now.Before(t.Expires) {
 			continue
 		}
 		for _, member := range t.Waiting {
-			records = append(records, c.turnNote(t, member, conversationv1.TurnOutcome_TURN_OUTCOME_TIMED_OUT, ""))
+			ends = append(ends, ending{t, member, conversationv1.TurnOutcome_TURN_OUTCOME_TIMED_OUT, "", self})
 		}
 	}
-	if len(records) == 0 {
+	if len(ends) == 0 {
 		return nil
 	}
-	return c.records(id, self, records...)
+	return c.recorded(id, self, ends)
 }
 
-func (c conversation) records(id, actor string, records ...*conversationv1.AppendedMessage) *conversationv1.Event {
+func (c conversation) recorded(id, actor string, ends []ending) *conversationv1.Event {
 	return &conversationv1.Event{Actor: actor, Event: &conversationv1.Event_MessagesAppended{
-		MessagesAppended: &conversationv1.MessagesAppended{ConversationId: id, FirstPosition: c.Head + 1, Messages: records},
+		MessagesAppended: &conversationv1.MessagesAppended{ConversationId: id, FirstPosition: c.Head + 1, Messages: c.root.records(ends)},
 	}}
 }
 
@@ -275,21 +368,20 @@ func decideRegroup(c conversation, id string, newer group) *conversationv1.Event
 	if at < 0 || c.Groups[at].Revision >= newer.Revision {
 		return nil
 	}
-	after := conversation{root: c.regrouped(newer)}
-	var records []*conversationv1.AppendedMessage
+	var ends []ending
 	for _, t := range c.Turns {
 		if t.Group != newer.ID {
 			continue
 		}
 		for _, member := range t.Waiting {
 			if !slices.Contains(newer.Members, member) {
-				records = append(records, after.turnNote(t, member, conversationv1.TurnOutcome_TURN_OUTCOME_REMOVED, ""))
+				ends = append(ends, ending{t, member, conversationv1.TurnOutcome_TURN_OUTCOME_REMOVED, "", self})
 			}
 		}
 	}
 	return &conversationv1.Event{Actor: self, Event: &conversationv1.Event_GroupMembersChanged{
 		GroupMembersChanged: &conversationv1.GroupMembersChanged{
-			ConversationId: id, Group: newer.toProto(), FirstPosition: c.Head + 1, Messages: records,
+			ConversationId: id, Group: newer.toProto(), FirstPosition: c.Head + 1, Messages: c.regrouped(newer).records(ends),
 		},
 	}}
 }

@@ -39,24 +39,29 @@ type deliveries struct {
 
 func (d *deliveries) run(ctx context.Context) error { return d.consumer.Run(ctx, d.handle) }
 
-var messagesAppended = string((&conversationv1.MessagesAppended{}).ProtoReflect().Descriptor().FullName())
+// Of a conversation's events these address agents: what is said, and what hands a
+// message to the next member of a group that another one left.
+var (
+	messagesAppended    = string((&conversationv1.MessagesAppended{}).ProtoReflect().Descriptor().FullName())
+	groupMembersChanged = string((&conversationv1.GroupMembersChanged{}).ProtoReflect().Descriptor().FullName())
+)
 
 // handle enqueues what one event asks for. It fails unless everything is in,
 // and the event comes again: a full inbox makes its message wait in the
 // conversation's stream. One full inbox doesn't keep the message from others.
 func (d *deliveries) handle(ctx context.Context, e journal.Event) error {
-	if e.Type != messagesAppended {
+	if e.Type != messagesAppended && e.Type != groupMembersChanged {
 		return nil
 	}
 	heard, err := aggregate.Decode[*conversationv1.Event](e)
 	if err != nil {
 		return err
 	}
-	appended := heard.Event.GetMessagesAppended()
+	appended, changed := heard.Event.GetMessagesAppended(), heard.Event.GetGroupMembersChanged()
+	first := appended.GetFirstPosition() + changed.GetFirstPosition()
 	var failed []error
-	for i, said := range appended.GetMessages() {
-		position := appended.GetFirstPosition() + int64(i)
-		failed = append(failed, d.deliver(ctx, e.Key.Tenant, appended.GetConversationId(), position, said))
+	for i, said := range append(appended.GetMessages(), changed.GetMessages()...) {
+		failed = append(failed, d.deliver(ctx, e.Key.Tenant, e.Key.ID, first+int64(i), said))
 	}
 	return errors.Join(failed...)
 }

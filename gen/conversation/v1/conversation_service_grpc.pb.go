@@ -42,7 +42,8 @@ type ConversationServiceClient interface {
 	// with the same content again gives the same conversation, with other
 	// content IDEMPOTENCY_MISMATCH.
 	//
-	// Errors: GROUP_NOT_FOUND, FIELD_INVALID, ID_MALFORMED.
+	// Errors: GROUP_NOT_FOUND, LIMIT_REACHED (10 groups), FIELD_INVALID,
+	// ID_MALFORMED, IDEMPOTENCY_MISMATCH.
 	CreateConversation(ctx context.Context, in *CreateConversationRequest, opts ...grpc.CallOption) (*CreateConversationResponse, error)
 	GetConversation(ctx context.Context, in *GetConversationRequest, opts ...grpc.CallOption) (*GetConversationResponse, error)
 	// ListConversations lists the conversations that the caller owns or takes
@@ -55,10 +56,12 @@ type ConversationServiceClient interface {
 	// UpdateConversation sets what update_mask names. Members may set title and
 	// labels; participants only the owner, but a participant may leave.
 	//
-	// Errors: CONVERSATION_NOT_FOUND, NOT_OWNER, GROUP_NOT_FOUND, FIELD_INVALID.
+	// Errors: CONVERSATION_NOT_FOUND, NOT_OWNER, GROUP_NOT_FOUND, LIMIT_REACHED (10
+	// groups), FIELD_INVALID.
 	UpdateConversation(ctx context.Context, in *UpdateConversationRequest, opts ...grpc.CallOption) (*UpdateConversationResponse, error)
 	// CloseConversation ends it: nothing more can be appended. Calls that are open
-	// get a result that says so. Closing twice is fine.
+	// get a result that says so. Calls and approvals that weir hears of later don't
+	// show; approvals that are pending stay so until they end. Closing twice is fine.
 	//
 	// Errors: CONVERSATION_NOT_FOUND, STATE_CONFLICT (it is archived).
 	CloseConversation(ctx context.Context, in *CloseConversationRequest, opts ...grpc.CallOption) (*CloseConversationResponse, error)
@@ -75,6 +78,8 @@ type ConversationServiceClient interface {
 	// ForkConversation starts a conversation that shares the past of another one
 	// up to a position, without copying it. What is said later on either side does
 	// not show on the other. What is erased in the shared past is gone in both.
+	// Members fork, and holders of `conversation.admin`; who may read only while an
+	// approval is pending does not.
 	// The same id with the same content again gives the same fork.
 	//
 	// Errors: CONVERSATION_NOT_FOUND, CURSOR_UNAVAILABLE (position is past the
@@ -183,7 +188,8 @@ type ConversationServiceServer interface {
 	// with the same content again gives the same conversation, with other
 	// content IDEMPOTENCY_MISMATCH.
 	//
-	// Errors: GROUP_NOT_FOUND, FIELD_INVALID, ID_MALFORMED.
+	// Errors: GROUP_NOT_FOUND, LIMIT_REACHED (10 groups), FIELD_INVALID,
+	// ID_MALFORMED, IDEMPOTENCY_MISMATCH.
 	CreateConversation(context.Context, *CreateConversationRequest) (*CreateConversationResponse, error)
 	GetConversation(context.Context, *GetConversationRequest) (*GetConversationResponse, error)
 	// ListConversations lists the conversations that the caller owns or takes
@@ -196,10 +202,12 @@ type ConversationServiceServer interface {
 	// UpdateConversation sets what update_mask names. Members may set title and
 	// labels; participants only the owner, but a participant may leave.
 	//
-	// Errors: CONVERSATION_NOT_FOUND, NOT_OWNER, GROUP_NOT_FOUND, FIELD_INVALID.
+	// Errors: CONVERSATION_NOT_FOUND, NOT_OWNER, GROUP_NOT_FOUND, LIMIT_REACHED (10
+	// groups), FIELD_INVALID.
 	UpdateConversation(context.Context, *UpdateConversationRequest) (*UpdateConversationResponse, error)
 	// CloseConversation ends it: nothing more can be appended. Calls that are open
-	// get a result that says so. Closing twice is fine.
+	// get a result that says so. Calls and approvals that weir hears of later don't
+	// show; approvals that are pending stay so until they end. Closing twice is fine.
 	//
 	// Errors: CONVERSATION_NOT_FOUND, STATE_CONFLICT (it is archived).
 	CloseConversation(context.Context, *CloseConversationRequest) (*CloseConversationResponse, error)
@@ -216,6 +224,8 @@ type ConversationServiceServer interface {
 	// ForkConversation starts a conversation that shares the past of another one
 	// up to a position, without copying it. What is said later on either side does
 	// not show on the other. What is erased in the shared past is gone in both.
+	// Members fork, and holders of `conversation.admin`; who may read only while an
+	// approval is pending does not.
 	// The same id with the same content again gives the same fork.
 	//
 	// Errors: CONVERSATION_NOT_FOUND, CURSOR_UNAVAILABLE (position is past the

@@ -1352,7 +1352,7 @@ type PendingTurn struct {
 	Position  int64                  `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`
 	Author    string                 `protobuf:"bytes,4,opt,name=author,proto3" json:"author,omitempty"`
 	Waiting   []string               `protobuf:"bytes,5,rep,name=waiting,proto3" json:"waiting,omitempty"`
-	// Had are all whose turn it was.
+	// Had are all whose turn it was, where it is handed on from one to the next.
 	Had           []string               `protobuf:"bytes,6,rep,name=had,proto3" json:"had,omitempty"`
 	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	unknownFields protoimpl.UnknownFields

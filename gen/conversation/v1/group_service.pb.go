@@ -23,7 +23,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// TurnRule is who a message to the group goes to.
+// TurnRule is who a message to the group goes to, as one message. Those have a turn: each
+// answers, declines, or is recorded as late or removed.
+//
+// Words (text, data or a blob; not a call alone) answer the message that they reply
+// to, or the record that handed it on; without reply_to, the oldest that waits for
+// their author. A message to several groups is answered once for all of them. The
+// author of a message is never asked to answer it.
+//
+// While the conversation is paused no turn ends; when it goes on, everybody has the
+// whole time again. Turns end without a record when the conversation closes, when
+// the message is redacted, or when the group takes part no more.
 type TurnRule int32
 
 const (
@@ -35,7 +45,8 @@ const (
 	// leaves the group, the next one, until each had the turn.
 	TurnRule_TURN_RULE_ROUND_ROBIN TurnRule = 2
 	// MODERATED: the moderator; what the moderator says to the group goes to all
-	// other members.
+	// other members. What a moderator that leaves has not answered goes to the next
+	// moderator.
 	TurnRule_TURN_RULE_MODERATED TurnRule = 3
 )
 

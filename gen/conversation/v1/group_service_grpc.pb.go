@@ -35,15 +35,20 @@ const (
 type GroupServiceClient interface {
 	// PutGroup creates a group, or replaces one that the caller owns. A change
 	// reaches the conversations that the group takes part in by itself, shortly
-	// after.
+	// after: who left reads nothing of them any more, and a turn that such a member
+	// had is recorded as REMOVED.
 	//
-	// Errors: FIELD_INVALID, ALREADY_EXISTS (somebody else's).
+	// Errors: FIELD_INVALID, ALREADY_EXISTS (the name is somebody else's, or was: it
+	// stays its owner's when the group is deleted).
 	PutGroup(ctx context.Context, in *PutGroupRequest, opts ...grpc.CallOption) (*PutGroupResponse, error)
 	GetGroup(ctx context.Context, in *GetGroupRequest, opts ...grpc.CallOption) (*GetGroupResponse, error)
 	// ListGroups lists the groups that the caller owns or is a member of, newest
 	// first.
 	ListGroups(ctx context.Context, in *ListGroupsRequest, opts ...grpc.CallOption) (*ListGroupsResponse, error)
-	// DeleteGroup takes a group away. Its members lose what they had by it.
+	// DeleteGroup takes a group away. Its members lose what they had by it. Its owner
+	// may, and holders of `conversation.admin`. Deleting twice is fine.
+	//
+	// Errors: GROUP_NOT_FOUND, NOT_OWNER (for a member).
 	DeleteGroup(ctx context.Context, in *DeleteGroupRequest, opts ...grpc.CallOption) (*DeleteGroupResponse, error)
 }
 
@@ -105,15 +110,20 @@ func (c *groupServiceClient) DeleteGroup(ctx context.Context, in *DeleteGroupReq
 type GroupServiceServer interface {
 	// PutGroup creates a group, or replaces one that the caller owns. A change
 	// reaches the conversations that the group takes part in by itself, shortly
-	// after.
+	// after: who left reads nothing of them any more, and a turn that such a member
+	// had is recorded as REMOVED.
 	//
-	// Errors: FIELD_INVALID, ALREADY_EXISTS (somebody else's).
+	// Errors: FIELD_INVALID, ALREADY_EXISTS (the name is somebody else's, or was: it
+	// stays its owner's when the group is deleted).
 	PutGroup(context.Context, *PutGroupRequest) (*PutGroupResponse, error)
 	GetGroup(context.Context, *GetGroupRequest) (*GetGroupResponse, error)
 	// ListGroups lists the groups that the caller owns or is a member of, newest
 	// first.
 	ListGroups(context.Context, *ListGroupsRequest) (*ListGroupsResponse, error)
-	// DeleteGroup takes a group away. Its members lose what they had by it.
+	// DeleteGroup takes a group away. Its members lose what they had by it. Its owner
+	// may, and holders of `conversation.admin`. Deleting twice is fine.
+	//
+	// Errors: GROUP_NOT_FOUND, NOT_OWNER (for a member).
 	DeleteGroup(context.Context, *DeleteGroupRequest) (*DeleteGroupResponse, error)
 	mustEmbedUnimplementedGroupServiceServer()
 }

@@ -809,7 +809,8 @@ type ApprovalNote struct {
 	State string `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
 	// Requester is who wants to run the operation.
 	Requester string `protobuf:"bytes,4,opt,name=requester,proto3" json:"requester,omitempty"`
-	// Decided_by and note are what the one who decided said, if anybody did.
+	// Decided_by and note are what the one who decided said, if anybody did; that one
+	// is the author of the message then.
 	DecidedBy string `protobuf:"bytes,5,opt,name=decided_by,json=decidedBy,proto3" json:"decided_by,omitempty"`
 	Note      string `protobuf:"bytes,6,opt,name=note,proto3" json:"note,omitempty"`
 	// Approver_scopes are those of which a holder can decide it.

@@ -107,9 +107,12 @@ type MessageServiceClient interface {
 	// (it is an approval that is pending), FIELD_INVALID (a shared past's).
 	RedactMessage(ctx context.Context, in *RedactMessageRequest, opts ...grpc.CallOption) (*RedactMessageResponse, error)
 	// DeclineTurn says that the caller, a member of a group whose turn it is, will
-	// not answer. That is recorded, and the next one's turn begins.
+	// not answer. That is recorded as the caller's words, and the next one's turn
+	// begins. Declining twice gives the same record; declining what ended otherwise
+	// gives the record of that.
 	//
-	// Errors: CONVERSATION_NOT_FOUND, MESSAGE_NOT_FOUND, NOT_YOUR_TURN.
+	// Errors: CONVERSATION_NOT_FOUND, CONVERSATION_PAUSED, CONVERSATION_CLOSED,
+	// MESSAGE_NOT_FOUND, NOT_YOUR_TURN.
 	DeclineTurn(ctx context.Context, in *DeclineTurnRequest, opts ...grpc.CallOption) (*DeclineTurnResponse, error)
 }
 
@@ -306,9 +309,12 @@ type MessageServiceServer interface {
 	// (it is an approval that is pending), FIELD_INVALID (a shared past's).
 	RedactMessage(context.Context, *RedactMessageRequest) (*RedactMessageResponse, error)
 	// DeclineTurn says that the caller, a member of a group whose turn it is, will
-	// not answer. That is recorded, and the next one's turn begins.
+	// not answer. That is recorded as the caller's words, and the next one's turn
+	// begins. Declining twice gives the same record; declining what ended otherwise
+	// gives the record of that.
 	//
-	// Errors: CONVERSATION_NOT_FOUND, MESSAGE_NOT_FOUND, NOT_YOUR_TURN.
+	// Errors: CONVERSATION_NOT_FOUND, CONVERSATION_PAUSED, CONVERSATION_CLOSED,
+	// MESSAGE_NOT_FOUND, NOT_YOUR_TURN.
 	DeclineTurn(context.Context, *DeclineTurnRequest) (*DeclineTurnResponse, error)
 	mustEmbedUnimplementedMessageServiceServer()
 }

@@ -61,7 +61,10 @@ type RetentionServiceClient interface {
 	// ImportConversation reads back what ExportConversation gave: the same id,
 	// messages, authors, times and positions. The first record is the conversation.
 	// A retry goes on behind the messages that are there; other content under the
-	// same ids is IDEMPOTENCY_MISMATCH. A fork's parent must be there before it.
+	// same ids is IDEMPOTENCY_MISMATCH. A fork's parent must be there before it. What
+	// is imported waits for nobody: approvals and turns that were pending are over.
+	// Groups come by their names; their members take part once the owner sets the
+	// participants.
 	//
 	// Errors: FIELD_INVALID, CONVERSATION_NOT_FOUND (parent), CURSOR_UNAVAILABLE (the
 	// parent is shorter), IDEMPOTENCY_MISMATCH, TOO_LARGE.
@@ -197,7 +200,10 @@ type RetentionServiceServer interface {
 	// ImportConversation reads back what ExportConversation gave: the same id,
 	// messages, authors, times and positions. The first record is the conversation.
 	// A retry goes on behind the messages that are there; other content under the
-	// same ids is IDEMPOTENCY_MISMATCH. A fork's parent must be there before it.
+	// same ids is IDEMPOTENCY_MISMATCH. A fork's parent must be there before it. What
+	// is imported waits for nobody: approvals and turns that were pending are over.
+	// Groups come by their names; their members take part once the owner sets the
+	// participants.
 	//
 	// Errors: FIELD_INVALID, CONVERSATION_NOT_FOUND (parent), CURSOR_UNAVAILABLE (the
 	// parent is shorter), IDEMPOTENCY_MISMATCH, TOO_LARGE.

@@ -48,8 +48,10 @@ func feed(folder string) {
 // TestKilledWhileApplying kills the process that feeds an index, again and again.
 // Each time the index opens, has all that was acknowledged, and goes on as if
 // nothing had been.
+//
+// It does not run beside the tests that open and close indexes: a child holds their
+// locks from its beginning until it is a program of its own.
 func TestKilledWhileApplying(t *testing.T) {
-	t.Parallel()
 	folder := t.TempDir()
 	var acknowledged uint64
 	for round := range 5 {

@@ -31,7 +31,8 @@ type Cursor struct {
 }
 
 // Search gives the newest hits behind a cursor, at most size, newest first: by
-// sequence, then by position. Conversation "" searches all of the tenant.
+// sequence, then by position. Fewer than size are the last ones. Conversation ""
+// searches all of the tenant.
 //
 // What it costs follows how many entries hold all words, wherever the cursor is.
 func (i *Index) Search(ctx context.Context, tenant, conversation string, q Query, after Cursor, size int) ([]Hit, error) {
@@ -94,6 +95,7 @@ func find(ctx context.Context, reader bleve.IndexReader, field, word string, q Q
 			break
 		}
 		id := entry.IndexInternalID
+		place = nil
 		if err := orders.VisitDocValues(id, see); err != nil {
 			return nil, err
 		}

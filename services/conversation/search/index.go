@@ -55,12 +55,13 @@ var errClosed = errors.New("search: the index is closed")
 func (i *Index) Sequence() uint64 { return i.sequence.Load() }
 
 // Broken is closed when the index cannot go on: its files cannot be written or
-// read, or scorch gave up. Everything is refused then with INDEX_REBUILDING. The
-// owner closes it and opens it anew, which begins with an empty index.
+// read, or a goroutine of scorch failed. Everything is refused then with
+// INDEX_REBUILDING, and scorch may go on trying in vain until the owner closes the
+// index. Open begins with an empty one then.
 func (i *Index) Broken() <-chan struct{} { return i.broken }
 
-// Close waits for the calls under way and lets go of the folder. The files of a
-// broken index are removed.
+// Close waits for the calls under way, of which Purge may be a long one unless its
+// context ends, and lets go of the folder. The files of a broken index are removed.
 func (i *Index) Close() error {
 	i.using.Lock()
 	defer i.using.Unlock()

@@ -46,6 +46,9 @@ func TestWordsTooLongForAQueryAreLeftOut(t *testing.T) {
 	wantPositions(t, i, "before after", 2, 1)
 	wantPositions(t, i, long, 2)
 	wantPositions(t, i, `"before after"`)
+	if inFiles(t, i, long+"x") {
+		t.Error("a word that no query can hold is indexed")
+	}
 }
 
 func TestWhatIsBeyondTheBoundIsNotSearched(t *testing.T) {
@@ -397,4 +400,48 @@ func TestPagingBesideEverythingElse(t *testing.T) {
 	}
 	close(done)
 	paging.Wait()
+}
+
+func TestCloseBesideEverythingElse(t *testing.T) {
+	t.Parallel()
+	i := mustOpen(t, t.TempDir())
+	say(t, i, "word")
+	q, err := ParseQuery("word")
+	if err != nil {
+		t.Fatal(err)
+	}
+	searches := make(chan struct{}, 100)
+	var calling sync.WaitGroup
+	for _, call := range []func() error{
+		func() error {
+			hits, err := i.Search(t.Context(), "t", "c", q, Cursor{}, 1)
+			if err == nil && len(hits) != 1 {
+				t.Errorf("found %v", hits)
+			}
+			select {
+			case searches <- struct{}{}:
+			default:
+			}
+			return err
+		},
+		func() error { _, err := i.Apply(&Batch{}, i.Sequence()+1); return err },
+		func() error { return i.Purge(t.Context()) },
+	} {
+		calling.Go(func() {
+			var err error
+			for err == nil {
+				err = call()
+			}
+			if !errors.Is(err, errClosed) {
+				t.Errorf("it ends with %v", err)
+			}
+		})
+	}
+	for range cap(searches) {
+		<-searches
+	}
+	if err := i.Close(); err != nil {
+		t.Fatal(err)
+	}
+	calling.Wait()
 }

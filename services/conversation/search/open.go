@@ -33,8 +33,8 @@ var ErrInUse = errors.New("search: the index is in use by another process")
 // Open opens the index in a folder, or makes it. The index belongs to a stream of
 // the journal, by a name that tells it from every other stream, also from one that
 // was removed and made again. What is in the folder is removed, and the index
-// begun anew with Sequence 0, if it is of another stream or format or cannot be
-// read.
+// begun anew with Sequence 0, if it is of another stream or format or is damaged;
+// to know, Open reads all of it once.
 func Open(folder, stream string, log *slog.Logger) (*Index, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("search: %w", err)

@@ -171,8 +171,13 @@ func TestAPurgeCutShortIsDoneByTheNext(t *testing.T) {
 func TestAPurgeThatCannotEndEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	i := open(t, t.TempDir())
-	// Scorch cannot remove a folder that has something in it.
-	if err := os.MkdirAll(filepath.Join(i.files, "0000000000ff.zap", "something"), 0o700); err != nil {
+	// Scorch cannot remove a folder that has something in it. It tries at any time, so
+	// the folder comes with that.
+	made := filepath.Join(i.files, "made")
+	if err := os.MkdirAll(filepath.Join(made, "something"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(made, filepath.Join(i.files, "0000000000ff.zap")); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
