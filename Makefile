@@ -47,6 +47,11 @@ bench: ## Measure this machine (ARGS=)
 	@scripts/need-postgres.sh
 	go run ./bench $(ARGS)
 
+.PHONY: load
+load: ## Many writers and readers on the conversation service for a minute (ARGS=)
+	@go build -o bin/ ./bench/load
+	@exec bin/load $(ARGS)
+
 .PHONY: build
 build: ## The weir command and the four services as binaries, in bin/
 	go build -o bin/ ./cmd/weir $(patsubst %/,./%,$(wildcard services/*/cmd/*/))

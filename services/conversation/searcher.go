@@ -153,8 +153,8 @@ func unlessOver(ctx context.Context, err error) error {
 // feeding is events on their way into the index.
 type feeding struct {
 	*searcher
-	index    *search.Index
-	batch    search.Batch
+	index *search.Index
+	batch search.Batch
 	// size counts events, and the messages in them.
 	size     int
 	sequence uint64
