@@ -21,6 +21,7 @@ import (
 type (
 	ledgerEvent = conversationv1.Event
 	ledgerLoop  = Loop[ledger, *ledgerEvent]
+	ledgerPage  = PageRequest[ledger]
 )
 
 // rig is a service with one kind of aggregate, over real servers.
@@ -231,7 +232,7 @@ func TestRedisDown(t *testing.T) {
 	must(t, a, "x", "remembered")      // a write from memory: its refresh fails
 	must(t, r.replica(), "x", "fresh") // a write that has to load
 	wantCount(t, a, "x", 3)
-	_, _, err := a.List(t.Context(), PageRequest{Tenant: "acme", List: "all"})
+	_, _, err := a.List(t.Context(), ledgerPage{Tenant: "acme", Lists: []string{"all"}})
 	if !fault.Is(err, fault.HotUnavailable) {
 		t.Fatalf("list without redis: %v, want HOT_UNAVAILABLE", err)
 	}
@@ -360,7 +361,7 @@ func TestAnEventThatThisVersionDoesNotKnowIsUnreadable(t *testing.T) {
 func waitListed(t testing.TB, l *ledgerLoop, list string, ids ...string) {
 	t.Helper()
 	meshtest.Eventually(t, fmt.Sprintf("list %q holds %v", list, ids), func() bool {
-		items, _, err := l.List(t.Context(), PageRequest{Tenant: "acme", List: list, Size: 1000})
+		items, _, err := l.List(t.Context(), ledgerPage{Tenant: "acme", Lists: []string{list}, Size: 1000})
 		if err != nil || len(items) != len(ids) {
 			return false
 		}

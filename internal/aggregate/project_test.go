@@ -23,7 +23,7 @@ import (
 
 // listed gives the ids of a whole list, in its order.
 func listed(ctx context.Context, l *ledgerLoop, list string) ([]string, error) {
-	items, _, err := l.List(ctx, PageRequest{Tenant: "acme", List: list, Size: 1000})
+	items, _, err := l.List(ctx, ledgerPage{Tenant: "acme", Lists: []string{list}, Size: 1000})
 	ids := make([]string, len(items))
 	for i, item := range items {
 		ids[i] = item.ID
@@ -214,7 +214,7 @@ func TestListsPage(t *testing.T) {
 	waitListed(t, a, "all", want...)
 	for _, size := range []int{1, 7, 24, 25, 26} {
 		var got []string
-		for page := (PageRequest{Tenant: "acme", List: "all", Size: size}); ; {
+		for page := (ledgerPage{Tenant: "acme", Lists: []string{"all"}, Size: size}); ; {
 			items, next, err := a.List(t.Context(), page)
 			if err != nil {
 				t.Fatal(err)
@@ -237,15 +237,15 @@ func TestListsPage(t *testing.T) {
 			t.Errorf("in pages of %d it is %v", size, got)
 		}
 	}
-	items, next, err := a.List(t.Context(), PageRequest{Tenant: "acme", List: "all", Size: 3, Fields: []string{RootField}})
+	items, next, err := a.List(t.Context(), ledgerPage{Tenant: "acme", Lists: []string{"all"}, Size: 3, Fields: []string{RootField}})
 	if err != nil || len(items) != 3 || items[0].State.Count != 1 || items[0].State.has("one") {
 		t.Errorf("with the root alone it is %+v, %v", items, err)
 	}
-	_, _, err = a.List(t.Context(), PageRequest{Tenant: "acme", List: "active", Token: next})
+	_, _, err = a.List(t.Context(), ledgerPage{Tenant: "acme", Lists: []string{"active"}, Token: next})
 	if !fault.Is(err, fault.PageTokenInvalid) {
 		t.Errorf("with another list's token: %v", err)
 	}
-	if items, _, err := a.List(t.Context(), PageRequest{Tenant: "other", List: "all"}); err != nil || len(items) != 0 {
+	if items, _, err := a.List(t.Context(), ledgerPage{Tenant: "other", Lists: []string{"all"}}); err != nil || len(items) != 0 {
 		t.Errorf("another tenant sees %v, %v", items, err)
 	}
 }

@@ -37,6 +37,8 @@ var contract = map[string]func(*testing.T, *server){
 	"lists/a newer row replaces an older one":             rowsReplace,
 	"lists/pages":                                         pages,
 	"lists/tokens of other lists":                         foreignTokens,
+	"lists/the shortest of several":                       chooses,
+	"lists/oldest first":                                  oldestFirst,
 	"deadlines/each is taken once":                        takenOnce,
 	"deadlines/set anew by an append":                     dueMoves,
 	"deadlines/postponed":                                 postponed,

@@ -228,7 +228,7 @@ func anotherStream(t *testing.T, s *server) {
 	wasPut(t, s.openAs(t, "other", "stream"), k, 60, in(60, "all"), "root=other")
 	h := s.open(t)
 	wantDocument(t, h, k, 0)
-	if ids, _, err := h.List(t.Context(), "acme", "thing", "all", 10, ""); err != nil || len(ids) != 0 {
+	if ids, _, err := listPage(t.Context(), h.List("acme", "thing", "all"), 10, "", h); err != nil || len(ids) != 0 {
 		t.Errorf("its lists show %v, %v", ids, err)
 	}
 	refreshed(t, h, k, 0, 1, set("root=1"), in(1, "all"), hot.Written)
@@ -303,7 +303,7 @@ func hostileIDs(t *testing.T, s *server) {
 	}
 	for i, k := range keys {
 		wantDocument(t, h, k, uint64(i+1), fmt.Sprint("root=", i))
-		found, _, err := h.List(t.Context(), k.Tenant, k.Kind, k.ID, 100, "")
+		found, _, err := listPage(t.Context(), h.List(k.Tenant, k.Kind, k.ID), 100, "", h)
 		if err != nil || !slices.Contains(found, k.ID) {
 			t.Errorf("%q is listed as %q, %v", k, found, err)
 		}

@@ -151,12 +151,17 @@ func TestWithoutRedis(t *testing.T) {
 	wasPut(t, h, key("x"), 1, in(1, "all"), "root=1")
 	r.Kill()
 	for name, call := range map[string]func() error{
-		"read":     func() error { _, err := h.Read(t.Context(), key("x")); return err },
-		"fields":   func() error { _, err := h.Read(t.Context(), key("x"), "root"); return err },
-		"refresh":  func() error { _, err := h.Refresh(t.Context(), key("x"), 1, 2, set("root=2"), in(2)); return err },
-		"put":      func() error { return h.Put(t.Context(), key("x"), 2, fields("root=2"), in(2)) },
-		"shows":    func() error { _, err := h.Shows(t.Context(), key("x"), 1, false); return err },
-		"list":     func() error { _, _, err := h.List(t.Context(), "acme", "thing", "all", 1, ""); return err },
+		"read":    func() error { _, err := h.Read(t.Context(), key("x")); return err },
+		"fields":  func() error { _, err := h.Read(t.Context(), key("x"), "root"); return err },
+		"refresh": func() error { _, err := h.Refresh(t.Context(), key("x"), 1, 2, set("root=2"), in(2)); return err },
+		"put":     func() error { return h.Put(t.Context(), key("x"), 2, fields("root=2"), in(2)) },
+		"shows":   func() error { _, err := h.Shows(t.Context(), key("x"), 1, false); return err },
+		"newest":  func() error { _, err := h.List("acme", "thing", "all").Newest(t.Context(), 0, 1); return err },
+		"oldest":  func() error { _, err := h.List("acme", "thing", "all").Oldest(t.Context(), 0, 1); return err },
+		"choose": func() error {
+			_, _, err := h.Choose(t.Context(), "", h.List("acme", "thing", "all"), h.List("acme", "thing", "b"))
+			return err
+		},
 		"take":     func() error { _, err := h.TakeDue(t.Context(), "thing", noon, noon, 1); return err },
 		"postpone": func() error { return h.Postpone(t.Context(), key("x"), noon, noon) },
 		"epoch":    func() error { _, err := h.Epoch(t.Context()); return err },

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"hash/fnv"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -90,60 +91,113 @@ func (s *Store) rowCommands(ctx context.Context, key journal.Key, version uint64
 	return commands
 }
 
-// List gives a page of the ids in a tenant's list and the token of the next
-// page, newest score first. A token belongs to the list that it came from.
-//
-// It is only right once the indexes are complete: call it inside of Complete.
-func (s *Store) List(ctx context.Context, tenant, kind, set string, size int, token string) ([]string, string, error) {
-	if err := s.resting(); err != nil {
-		return nil, "", err
-	}
-	key := s.listPartition(tenant, kind) + journal.Escape(set)
-	start := "+inf"
-	if token != "" {
-		score, err := openToken(key, token)
-		if err != nil {
-			return nil, "", err
-		}
-		start = "(" + strconv.FormatUint(score, 10)
-	}
-	found, err := s.shared.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
-		Key: key, Start: start, Stop: "-inf", ByScore: true, Rev: true, Count: int64(size) + 1,
-	}).Result()
-	if err := s.check(ctx, err); err != nil {
-		return nil, "", err
-	}
-	next := ""
-	if len(found) > size {
-		found = found[:size]
-		next = sealToken(key, uint64(found[size-1].Score))
-	}
-	ids := make([]string, len(found))
-	for i, z := range found {
-		ids[i], _ = z.Member.(string)
-	}
-	return ids, next, nil
+// List is one list of a tenant. What it gives is only right once the indexes are
+// complete: read it inside of Complete.
+type List struct {
+	store *Store
+	key   string
 }
 
-// sealToken makes the opaque page token: where to go on, bound to its list.
-func sealToken(list string, score uint64) string {
+// Place is where an aggregate stands in a list.
+type Place struct {
+	ID    string
+	Score uint64
+}
+
+// List names a list.
+func (s *Store) List(tenant, kind, set string) List {
+	return List{store: s, key: s.listPartition(tenant, kind) + journal.Escape(set)}
+}
+
+// Choose gives the list to page through, of several that each hold all that is
+// wanted, in the same order: the shortest, or that which a token came from. It
+// gives also the score that the token stands for, 0 without one.
+func (s *Store) Choose(ctx context.Context, token string, lists ...List) (List, uint64, error) {
+	if err := s.resting(); err != nil {
+		return List{}, 0, err
+	}
+	if token != "" {
+		for _, l := range lists {
+			if score, ok := l.openToken(token); ok {
+				return l, score, nil
+			}
+		}
+		return List{}, 0, fault.New(fault.PageTokenInvalid, "the page token is not one that this list gave").
+			Field("page_token", "must be a next_page_token of the same list, unchanged")
+	}
+	switch len(lists) {
+	case 0:
+		return List{}, 0, fault.New(fault.Bug, "a page of no list")
+	case 1:
+		return lists[0], 0, nil
+	}
+	counts := make([]*redis.IntCmd, len(lists))
+	for i, l := range lists {
+		counts[i] = s.shared.ZCard(ctx, l.key)
+	}
+	var shortest List
+	least := int64(math.MaxInt64)
+	for i, count := range counts {
+		n, err := count.Result()
+		if err := s.check(ctx, err); err != nil {
+			return List{}, 0, err
+		}
+		if n < least {
+			shortest, least = lists[i], n
+		}
+	}
+	return shortest, 0, nil
+}
+
+// Newest gives the first places of the list, newest score first, that are before
+// a score in it; 0 is the beginning.
+func (l List) Newest(ctx context.Context, before uint64, size int) ([]Place, error) {
+	start := "+inf"
+	if before > 0 {
+		start = "(" + strconv.FormatUint(before, 10)
+	}
+	return l.places(ctx, redis.ZRangeArgs{Start: start, Stop: "-inf", Rev: true}, size)
+}
+
+// Oldest gives the first places from the list's other end whose score is greater
+// than `after`.
+func (l List) Oldest(ctx context.Context, after uint64, size int) ([]Place, error) {
+	return l.places(ctx, redis.ZRangeArgs{Start: "(" + strconv.FormatUint(after, 10), Stop: "+inf"}, size)
+}
+
+func (l List) places(ctx context.Context, of redis.ZRangeArgs, size int) ([]Place, error) {
+	if err := l.store.resting(); err != nil {
+		return nil, err
+	}
+	of.Key, of.ByScore, of.Count = l.key, true, int64(size)
+	found, err := l.store.shared.ZRangeArgsWithScores(ctx, of).Result()
+	if err := l.store.check(ctx, err); err != nil {
+		return nil, err
+	}
+	places := make([]Place, len(found))
+	for i, z := range found {
+		places[i].ID, _ = z.Member.(string)
+		places[i].Score = uint64(z.Score)
+	}
+	return places, nil
+}
+
+// Token is the opaque page token for what comes behind a score, bound to its list.
+func (l List) Token(score uint64) string {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(list))
+	_, _ = h.Write([]byte(l.key))
 	text := strconv.FormatUint(uint64(h.Sum32()), 36) + "." + strconv.FormatUint(score, 36)
 	return base64.RawURLEncoding.EncodeToString([]byte(text))
 }
 
-func openToken(list, token string) (uint64, error) {
+func (l List) openToken(token string) (uint64, bool) {
 	if text, err := base64.RawURLEncoding.DecodeString(token); err == nil {
 		if _, tail, ok := strings.Cut(string(text), "."); ok {
 			score, err := strconv.ParseUint(tail, 36, 64)
-			if err == nil && sealToken(list, score) == token {
-				return score, nil
-			}
+			return score, err == nil && l.Token(score) == token
 		}
 	}
-	return 0, fault.New(fault.PageTokenInvalid, "the page token is not one that this list gave").
-		Field("page_token", "must be a next_page_token of the same list, unchanged")
+	return 0, false
 }
 
 // TakeDue gives aggregates of a kind whose deadline has passed, at most limit

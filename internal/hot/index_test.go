@@ -1,6 +1,7 @@
 package hot_test
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"slices"
@@ -13,9 +14,28 @@ import (
 	"weir/internal/journal"
 )
 
+// listPage gives a page of one list, and the token of the next.
+func listPage(ctx context.Context, list hot.List, size int, token string, h *hot.Store) ([]string, string, error) {
+	list, before, err := h.Choose(ctx, token, list)
+	if err != nil {
+		return nil, "", err
+	}
+	places, err := list.Newest(ctx, before, size+1)
+	next := ""
+	if len(places) > size {
+		places = places[:size]
+		next = list.Token(places[size-1].Score)
+	}
+	ids := make([]string, len(places))
+	for i, place := range places {
+		ids[i] = place.ID
+	}
+	return ids, next, err
+}
+
 func wantList(t testing.TB, h *hot.Store, list string, want ...string) {
 	t.Helper()
-	got, next, err := h.List(t.Context(), "acme", "thing", list, 100, "")
+	got, next, err := listPage(t.Context(), h.List("acme", "thing", list), 100, "", h)
 	if err != nil || next != "" || !slices.Equal(got, want) {
 		t.Fatalf("list %q is %v, %q, %v; want %v", list, got, next, err, want)
 	}
@@ -72,7 +92,7 @@ func pages(t *testing.T, s *server) {
 	}
 	page := func(size int, token string) ([]string, string) {
 		t.Helper()
-		ids, next, err := h.List(t.Context(), "acme", "thing", "all", size, token)
+		ids, next, err := listPage(t.Context(), h.List("acme", "thing", "all"), size, token, h)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,11 +123,11 @@ func foreignTokens(t *testing.T, s *server) {
 			wasPut(t, h, k, version, in(version, "all", "other"), "root=1")
 		}
 	}
-	_, token, err := h.List(t.Context(), "acme", "thing", "all", 3, "")
+	_, token, err := listPage(t.Context(), h.List("acme", "thing", "all"), 3, "", h)
 	if err != nil || token == "" {
 		t.Fatalf("token is %q, %v", token, err)
 	}
-	if _, _, err := h.List(t.Context(), "acme", "thing", "all", 5, token); err != nil {
+	if _, _, err := listPage(t.Context(), h.List("acme", "thing", "all"), 5, token, h); err != nil {
 		t.Fatalf("with another size: %v", err)
 	}
 	for name, list := range map[string][3]string{
@@ -116,7 +136,7 @@ func foreignTokens(t *testing.T, s *server) {
 		"another kind":   {"acme", "else", "all"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := h.List(t.Context(), list[0], list[1], list[2], 3, token)
+			_, _, err := listPage(t.Context(), h.List(list[0], list[1], list[2]), 3, token, h)
 			wantReason(t, err, fault.PageTokenInvalid)
 		})
 	}
@@ -132,7 +152,7 @@ func foreignTokens(t *testing.T, s *server) {
 		base64.RawURLEncoding.EncodeToString([]byte(string(text) + "\n")),
 		base64.StdEncoding.EncodeToString([]byte(string(text) + " +inf")),
 	} {
-		_, _, err := h.List(t.Context(), "acme", "thing", "all", 3, altered)
+		_, _, err := listPage(t.Context(), h.List("acme", "thing", "all"), 3, altered, h)
 		if !fault.Is(err, fault.PageTokenInvalid) {
 			t.Errorf("token %q: %v, want PAGE_TOKEN_INVALID", altered, err)
 		}
@@ -256,5 +276,61 @@ func postponed(t *testing.T, s *server) {
 	postpone(noon.Add(2*time.Hour+time.Minute), noon.Add(3*time.Hour))
 	if got := taken(t, h, noon.Add(1000*time.Hour), time.Minute); len(got) != 0 {
 		t.Fatalf("took %v, which has no deadline any more", got)
+	}
+}
+
+// Of lists that hold all that is wanted the shortest is read, and a token goes on
+// in the one that it came from, whichever is the shortest by then.
+func chooses(t *testing.T, s *server) {
+	h := s.open(t)
+	for version := uint64(1); version <= 6; version++ {
+		lists := []string{"all"}
+		if version > 2 {
+			lists = append(lists, "some")
+		}
+		if version == 4 {
+			lists = append(lists, "few")
+		}
+		wasPut(t, h, key(fmt.Sprint(version)), version, in(version, lists...), "root=1")
+	}
+	list := func(set string) hot.List { return h.List("acme", "thing", set) }
+	want := func(want hot.List, score uint64, token string, of ...hot.List) {
+		t.Helper()
+		got, before, err := h.Choose(t.Context(), token, of...)
+		if err != nil || got != want || before != score {
+			t.Errorf("it chose %v from %d, %v; want %v from %d", got, before, err, want, score)
+		}
+	}
+	want(list("some"), 0, "", list("all"), list("some"))
+	want(list("some"), 0, "", list("some"), list("all"))
+	want(list("few"), 0, "", list("all"), list("few"), list("some"))
+	want(list("none"), 0, "", list("all"), list("none"), list("some"))
+	want(list("all"), 0, "", list("all"))
+	token := list("all").Token(5)
+	want(list("all"), 5, token, list("few"), list("all"))
+	_, _, err := h.Choose(t.Context(), token, list("few"), list("some"))
+	wantReason(t, err, fault.PageTokenInvalid)
+	_, _, err = h.Choose(t.Context(), "")
+	wantReason(t, err, fault.Bug)
+}
+
+func oldestFirst(t *testing.T, s *server) {
+	h := s.open(t)
+	for version := uint64(3); version <= 7; version++ {
+		wasPut(t, h, key(fmt.Sprint(version)), version, in(version, "all"), "root=1")
+	}
+	list := h.List("acme", "thing", "all")
+	for after, want := range map[uint64]string{
+		0: "[{3 3} {4 4}]", 2: "[{3 3} {4 4}]", 3: "[{4 4} {5 5}]", 6: "[{7 7}]", 7: "[]",
+	} {
+		got, err := list.Oldest(t.Context(), after, 2)
+		if err != nil || fmt.Sprint(got) != want {
+			t.Errorf("after %d come %v, %v; want %s", after, got, err, want)
+		}
+	}
+	// What moves on while somebody goes through is met again, and nothing is missed.
+	wasPut(t, h, key("3"), 8, in(8, "all"), "root=2")
+	if got, err := list.Oldest(t.Context(), 7, 2); err != nil || fmt.Sprint(got) != "[{3 8}]" {
+		t.Errorf("at last come %v, %v", got, err)
 	}
 }

@@ -206,7 +206,7 @@ func racingSpenders(t *testing.T, s *server) {
 		t.Errorf("%d were let in, want %d", letIn.Load(), limit)
 	}
 	for _, w := range windows {
-		members, _, err := replicas[0].List(t.Context(), "acme", "thing", w.Set, spenders, "")
+		members, _, err := listPage(t.Context(), replicas[0].List("acme", "thing", w.Set), spenders, "", replicas[0])
 		if err != nil || len(members) != limit {
 			t.Errorf("%s counts %d, %v; want %d", w.Set, len(members), err, limit)
 		}

@@ -109,7 +109,7 @@ func (g *groups) handle(ctx context.Context, e journal.Event) error {
 	}
 	newest.State.ID = e.Key.ID
 	for after := uint64(0); ; {
-		items, next, err := g.conversations.Oldest(ctx, e.Key.Tenant, memberList(groupPrefix+e.Key.ID), after, regroupPage)
+		items, err := g.conversations.Oldest(ctx, e.Key.Tenant, memberList(groupPrefix+e.Key.ID), after, regroupPage)
 		if err != nil {
 			return err
 		}
@@ -119,9 +119,9 @@ func (g *groups) handle(ctx context.Context, e journal.Event) error {
 				return err
 			}
 		}
-		if next == 0 {
+		if len(items) < regroupPage {
 			return nil
 		}
-		after = next
+		after = items[len(items)-1].Score
 	}
 }

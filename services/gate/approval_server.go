@@ -59,9 +59,9 @@ func (s *approvalServer) ListApprovals(ctx context.Context, in *gatev1.ListAppro
 		return nil, err
 	}
 	state := stateFromProto(in.GetState())
-	items, next, err := s.approvals.List(ctx, aggregate.PageRequest{
+	items, next, err := s.approvals.List(ctx, aggregate.PageRequest[Approval]{
 		Tenant: caller.Tenant,
-		List:   approvalList(ownOnly(caller), state),
+		Lists:  []string{approvalList(ownOnly(caller), state)},
 		Size:   int(in.GetPageSize()),
 		Token:  in.GetPageToken(),
 	})
@@ -213,8 +213,8 @@ func (s *approvalServer) ListTrusts(ctx context.Context, in *gatev1.ListTrustsRe
 	if err != nil {
 		return nil, err
 	}
-	items, next, err := s.trusts.List(ctx, aggregate.PageRequest{
-		Tenant: caller.Tenant, List: trustList(ownOnly(caller)), Size: int(in.GetPageSize()), Token: in.GetPageToken(),
+	items, next, err := s.trusts.List(ctx, aggregate.PageRequest[Trust]{
+		Tenant: caller.Tenant, Lists: []string{trustList(ownOnly(caller))}, Size: int(in.GetPageSize()), Token: in.GetPageToken(),
 	})
 	if err != nil {
 		return nil, err

@@ -130,12 +130,12 @@ func (s *asker) inspect(ctx context.Context, caller identity.Caller, req request
 // firstUse says whether a caller has never used an operation. Where that can't
 // be told it says so too: a flag too many only draws the eye.
 func (s *asker) firstUse(ctx context.Context, caller identity.Caller, operation string) bool {
-	page := aggregate.PageRequest{Tenant: caller.Tenant, List: usedList(caller.Subject, operation), Size: 1}
-	redeemed, _, err := s.approvals.List(ctx, page)
+	lists := []string{usedList(caller.Subject, operation)}
+	redeemed, _, err := s.approvals.List(ctx, aggregate.PageRequest[Approval]{Tenant: caller.Tenant, Lists: lists, Size: 1})
 	if err == nil && len(redeemed) > 0 {
 		return false
 	}
-	allowed, _, err := s.checks.List(ctx, page)
+	allowed, _, err := s.checks.List(ctx, aggregate.PageRequest[Check]{Tenant: caller.Tenant, Lists: lists, Size: 1})
 	return err != nil || len(allowed) == 0
 }
 

@@ -88,7 +88,7 @@ func (s *policyServer) bookAt(ctx context.Context, tenant string, revision uint6
 func eachAt[S any](
 	ctx context.Context, loop *aggregate.Loop[S, *gatev1.Event], tenant, kind string, revision uint64, each func(id string, state S) error,
 ) error {
-	page := aggregate.PageRequest{Tenant: tenant, List: listEver, Size: 1000}
+	page := aggregate.PageRequest[S]{Tenant: tenant, Lists: []string{listEver}, Size: 1000}
 	for {
 		items, next, err := loop.List(ctx, page)
 		if err != nil {

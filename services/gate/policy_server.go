@@ -83,8 +83,8 @@ func (s *policyServer) ListGrants(ctx context.Context, in *gatev1.ListGrantsRequ
 	if err != nil {
 		return nil, err
 	}
-	items, next, err := s.grants.List(ctx, aggregate.PageRequest{
-		Tenant: caller.Tenant, List: listStored, Size: int(in.GetPageSize()), Token: in.GetPageToken(),
+	items, next, err := s.grants.List(ctx, aggregate.PageRequest[Grant]{
+		Tenant: caller.Tenant, Lists: []string{listStored}, Size: int(in.GetPageSize()), Token: in.GetPageToken(),
 	})
 	if err != nil {
 		return nil, err
@@ -183,8 +183,8 @@ func (s *policyServer) ListPolicies(ctx context.Context, in *gatev1.ListPolicies
 	if size == 0 {
 		size = 20
 	}
-	items, next, err := s.policies.List(ctx, aggregate.PageRequest{
-		Tenant: caller.Tenant, List: listStored, Size: size, Token: in.GetPageToken(),
+	items, next, err := s.policies.List(ctx, aggregate.PageRequest[Policy]{
+		Tenant: caller.Tenant, Lists: []string{listStored}, Size: size, Token: in.GetPageToken(),
 	})
 	if err != nil {
 		return nil, err

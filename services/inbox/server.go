@@ -216,9 +216,9 @@ func (s *inboxServer) ListInboxes(ctx context.Context, in *inboxv1.ListInboxesRe
 	if own, ok := ownGoal(caller); ok {
 		return s.listOwn(ctx, inboxKey(caller.Tenant, own), in.GetPageToken())
 	}
-	items, next, err := s.inboxes.List(ctx, aggregate.PageRequest{
+	items, next, err := s.inboxes.List(ctx, aggregate.PageRequest[inbox]{
 		Tenant: caller.Tenant,
-		List:   listAll,
+		Lists:  []string{listAll},
 		Size:   int(in.GetPageSize()),
 		Token:  in.GetPageToken(),
 		Fields: []string{aggregate.RootField},

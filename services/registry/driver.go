@@ -364,7 +364,7 @@ func (d *driver) hear(ctx context.Context, e journal.Event) error {
 	_, _, err = d.drive(ctx, invocationKind().Key(tenant, request))
 	for err == nil {
 		var waiting []aggregate.Item[Invocation]
-		waiting, _, err = d.invocations.List(ctx, aggregate.PageRequest{Tenant: tenant, List: approvalList(approval)})
+		waiting, _, err = d.invocations.List(ctx, aggregate.PageRequest[Invocation]{Tenant: tenant, Lists: []string{approvalList(approval)}})
 		moved := false
 		for _, item := range waiting {
 			after, _, driveErr := d.drive(ctx, invocationKind().Key(tenant, item.ID))

@@ -244,8 +244,8 @@ func (s *server) ListInvocations(ctx context.Context, in *registryv1.ListInvocat
 	if err != nil {
 		return nil, err
 	}
-	items, next, err := s.invocations.List(ctx, aggregate.PageRequest{
-		Tenant: caller.Tenant, List: callerList(caller.Subject), Size: int(in.GetPageSize()), Token: in.GetPageToken(),
+	items, next, err := s.invocations.List(ctx, aggregate.PageRequest[Invocation]{
+		Tenant: caller.Tenant, Lists: []string{callerList(caller.Subject)}, Size: int(in.GetPageSize()), Token: in.GetPageToken(),
 	})
 	if err != nil {
 		return nil, err
