@@ -144,7 +144,11 @@ func (s *messageServer) GetContext(ctx context.Context, req *conversationv1.GetC
 	if err != nil {
 		return nil, err
 	}
-	want := window.Request{Head: c.Head, Budget: req.GetMaxBytes(), Estimate: window.Bytes, Pinned: c.Pinned}
+	pinned, summaries, err := s.history.marks(ctx, key, c)
+	if err != nil {
+		return nil, err
+	}
+	want := window.Request{Head: c.Head, Budget: req.GetMaxBytes(), Estimate: window.Bytes, Pinned: pinned}
 	if req.Head != nil {
 		if want.Head = req.GetHead(); want.Head > c.Head {
 			return nil, pastHead("head", want.Head, c.Head)
@@ -153,7 +157,7 @@ func (s *messageServer) GetContext(ctx context.Context, req *conversationv1.GetC
 	if tokens := req.GetMaxTokens(); tokens != nil {
 		want.Budget, want.Estimate = tokens.GetTokens(), window.Tokens(tokens)
 	}
-	for _, m := range c.Summaries {
+	for _, m := range summaries {
 		want.Summaries = append(want.Summaries, window.Summary(m))
 	}
 	found, err := window.Build(ctx, want, func(ctx context.Context, first, last int64) ([]*conversationv1.Message, error) {

@@ -336,6 +336,9 @@ func (r *reach) message(ctx context.Context, hit search.Hit) (*conversationv1.Me
 		return nil, err
 	}
 	messages, err := r.history.cut(ctx, keyOf(r.caller, hit.Conversation), *c, span{hit.Position, hit.Position}, false)
+	if fault.Is(err, fault.ConversationNotFound) {
+		return nil, nil // deleted since
+	}
 	if err != nil || messages[0].GetErasure() != conversationv1.Erasure_ERASURE_UNSPECIFIED {
 		return nil, err
 	}
