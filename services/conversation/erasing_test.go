@@ -107,8 +107,10 @@ func TestADeletionLeavesNothingButInTheFilesOfTheJournal(t *testing.T) {
 	}
 	w.indexed(r, inText, 1)
 	w.indexed(r, inInput, 1)
+	meshtest.Eventually(t, "the snapshot is there", func() bool { return len(w.inStreams(inTitle)) == 2 })
+	streams := w.streams()
 	for _, word := range []string{inText, inData, inInput, inTitle, inLabel} {
-		wantFound(t, "the streams", word, w.inStreams(word))
+		wantFound(t, "the streams", word, streams.holding(word))
 		wantFound(t, "the files of the journal", word, inFiles(t, w.nats.Dir(), word))
 	}
 	for _, word := range []string{inTitle, inLabel, inDraft} {
@@ -117,7 +119,6 @@ func TestADeletionLeavesNothingButInTheFilesOfTheJournal(t *testing.T) {
 	for _, word := range []string{inText, inData, inInput} {
 		wantFound(t, "the search index", word, inFiles(t, w.index, word))
 	}
-	meshtest.Eventually(t, "the snapshot is there", func() bool { return len(w.inStreams(inTitle)) == 2 })
 
 	resp := w.remove(r, "c")
 	if !resp.GetFinished() {
@@ -151,6 +152,9 @@ func TestADeletionLeavesNothingButInTheFilesOfTheJournal(t *testing.T) {
 func TestARedactionOverwritesAlsoTheFilesOfTheJournal(t *testing.T) {
 	w := newWatched(t)
 	r := w.start(w.config)
+	// Another replica has an index of its own, and hears of it.
+	other := t.TempDir()
+	second := w.start(func(cfg *Config) { cfg.Index = other })
 	w.secrets(r, "c")
 	_, err := r.messages.AppendDelta(w.as(bob), &conversationv1.AppendDeltaRequest{ConversationId: "c", MessageId: "d", Offset: int64(len(inDraft)), Text: " and more"})
 	if err != nil {
@@ -158,6 +162,7 @@ func TestARedactionOverwritesAlsoTheFilesOfTheJournal(t *testing.T) {
 	}
 	w.indexed(r, inText, 1)
 	w.indexed(r, inInput, 1)
+	w.indexed(second, inInput, 1)
 	ids := map[string]string{"1": inText, "2": inData, "3": inInput}
 	for _, word := range ids {
 		wantFound(t, "the files of the journal", word, inFiles(t, w.nats.Dir(), word))
@@ -174,6 +179,7 @@ func TestARedactionOverwritesAlsoTheFilesOfTheJournal(t *testing.T) {
 		if files := inFiles(t, w.nats.Dir(), word); len(files) > 0 {
 			t.Errorf("%q is in %v", word, files)
 		}
+		meshtest.Eventually(t, "the other index has forgotten it", func() bool { return len(inFiles(t, other, word)) == 0 })
 	}
 	all := w.all(r, "c", 10, conversationv1.Order_ORDER_UNSPECIFIED)
 	if len(all) != 4 || all[3].GetParts()[0].GetText() != "this one is harmless" {
@@ -217,6 +223,29 @@ func TestAnErasureDoesNotWaitForRedisToTakeWhatWasSaid(t *testing.T) {
 	meshtest.Eventually(t, "the deletion is finished", func() bool { return w.remove(r, "c").GetFinished() })
 	meshtest.Eventually(t, "the redactions are finished", func() bool { return w.finished("d") > 0 })
 	w.wantErased(inText, inData, inInput, inDraft)
+}
+
+// A document that nobody can read is left for an operator to see, but not the bytes
+// of what is erased.
+func TestAnUnreadableDocumentIsErasedToo(t *testing.T) {
+	w := newWatched(t)
+	r := w.start(w.config)
+	w.secrets(r, "c")
+	client := w.redis.Client()
+	defer func() { _ = client.Close() }()
+	marked := 0
+	for _, key := range w.inRedis("about " + inTitle) {
+		marked++
+		if err := client.HSet(t.Context(), key, ".unreadable", "1").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if marked != 1 {
+		t.Fatalf("%d documents are marked", marked)
+	}
+	w.remove(r, "c")
+	meshtest.Eventually(t, "the deletion is finished", func() bool { return w.finished("c") == 1 })
+	w.wantErased(inText, inTitle, inLabel, inDraft)
 }
 
 // finished is how many erasures of a conversation were recorded as finished.

@@ -31,8 +31,7 @@ func (m *mesh) forgotten(r replica, request string) *conversationv1.ParticipantE
 	return erasure
 }
 
-// talk makes conversations in which bob says two things of three in each of two
-// batches, and one in a third.
+// talk makes conversations in which bob says two things at once, twice, between ann's.
 func (m *mesh) talk(r replica, ids ...string) {
 	m.t.Helper()
 	for _, id := range ids {
@@ -41,7 +40,7 @@ func (m *mesh) talk(r replica, ids ...string) {
 		for batch := range 2 {
 			var all []*conversationv1.NewMessage
 			for n := range 2 {
-				all = append(all, &conversationv1.NewMessage{MessageId: fmt.Sprint("b", batch, n), Parts: text("quuxbob")})
+				all = append(all, &conversationv1.NewMessage{MessageId: fmt.Sprintf("b%d%d", batch, n), Parts: text("quuxbob")})
 			}
 			_, err := r.messages.AppendMessages(m.as(bob), &conversationv1.AppendMessagesRequest{ConversationId: id, Messages: all})
 			if err != nil {

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -57,14 +59,19 @@ func (l *logs) holds(word string) bool {
 
 // inStreams gives the streams of which some live message holds a word: journals and
 // buckets of snapshots.
-func (m *mesh) inStreams(word string) []string {
+func (m *mesh) inStreams(word string) []string { return m.streams().holding(word) }
+
+// allStreams are all live messages, by stream.
+type allStreams map[string][][]byte
+
+func (m *mesh) streams() allStreams {
 	m.t.Helper()
 	js, err := jetstream.New(m.nats.Connect())
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	ctx := context.Background()
-	var found []string
+	all := allStreams{}
 	names := js.StreamNames(ctx)
 	for name := range names.Name() {
 		stream, err := js.Stream(ctx, name)
@@ -74,17 +81,27 @@ func (m *mesh) inStreams(word string) []string {
 		state := stream.CachedInfo().State
 		for sequence := state.FirstSeq; state.Msgs > 0 && sequence <= state.LastSeq; sequence++ {
 			msg, err := stream.GetMsg(ctx, sequence)
+			if errors.Is(err, jetstream.ErrMsgNotFound) {
+				continue
+			}
 			if err != nil {
-				continue // it is gone
+				m.t.Fatal(err)
 			}
-			if holds(msg.Data, word) || strings.Contains(fmt.Sprint(msg.Subject, msg.Header), word) {
-				found = append(found, name)
-				break
-			}
+			all[name] = append(all[name], msg.Data, []byte(fmt.Sprint(msg.Subject, msg.Header)))
 		}
 	}
 	if err := names.Err(); err != nil {
 		m.t.Fatal(err)
+	}
+	return all
+}
+
+func (s allStreams) holding(word string) []string {
+	var found []string
+	for name, messages := range s {
+		if slices.ContainsFunc(messages, func(data []byte) bool { return holds(data, word) }) {
+			found = append(found, name)
+		}
 	}
 	return found
 }
@@ -219,9 +236,10 @@ func wantFound(t testing.TB, where, word string, found []string) {
 // wantErased fails where anything is left of words in any store or log.
 func (w *watched) wantErased(words ...string) {
 	w.t.Helper()
+	streams := w.streams()
 	for _, word := range words {
 		for where, found := range map[string][]string{
-			"streams": w.inStreams(word), "redis": w.inRedis(word), "the search index": inFiles(w.t, w.index, word),
+			"streams": streams.holding(word), "redis": w.inRedis(word), "the search index": inFiles(w.t, w.index, word),
 		} {
 			if len(found) > 0 {
 				w.t.Errorf("%q is in %s after the erasure: %v", word, where, found)
