@@ -125,9 +125,12 @@ func TestRedactingAnAnswerDoesNotAskAgain(t *testing.T) {
 	s := started(t)
 	s.must(s.run(telling(bob, askNote(&conversationv1.ApprovalNote{ApprovalId: "a", State: pending}))))
 	s.must(s.run(telling("", answerNote(&conversationv1.ApprovalNote{ApprovalId: "a", State: "DENIED", Note: "no"}))))
+	s.must(s.run(telling(bob, askNote(&conversationv1.ApprovalNote{ApprovalId: "b", State: pending, ApproverScopes: []string{"x"}}))))
 	s.must(s.redact(redaction{Actor: ann, Eraser: true, MessageID: answerID("a")}))
-	if replayed := s.replay(); len(replayed.Pauses) > 0 || len(s.state.Pauses) > 0 {
-		t.Errorf("the conversation waits for %v", replayed.Pauses)
+	for _, c := range []conversation{s.state, s.replay()} {
+		if len(c.Pauses) != 1 || c.Pauses[0].Approval != "b" || !slices.Equal(c.Pauses[0].Scopes, []string{"x"}) {
+			t.Errorf("the conversation waits for %v, want the other approval alone", c.Pauses)
+		}
 	}
 }
 

@@ -41,6 +41,11 @@ type RetentionServiceClient interface {
 	// twice is fine. What stays is a tombstone: the conversation's id, its owner, who
 	// deleted it and when, and how much was erased. Its id is not given out again.
 	//
+	// Events are unlinked: no reader gets them any more, but files of the journal hold
+	// their bytes until the NATS server writes the block anew that they are in, which
+	// it does when more than half of a block is gone, or all. Redacting overwrites.
+	// What the registry and the gate recorded of operations is theirs to keep.
+	//
 	// Errors: CONVERSATION_NOT_FOUND.
 	DeleteConversation(ctx context.Context, in *DeleteConversationRequest, opts ...grpc.CallOption) (*DeleteConversationResponse, error)
 	// DeleteParticipantData redacts every message that a subject said in any
@@ -180,6 +185,11 @@ type RetentionServiceServer interface {
 	// first moment on; once begun it is finished, also after a crash. Deleting
 	// twice is fine. What stays is a tombstone: the conversation's id, its owner, who
 	// deleted it and when, and how much was erased. Its id is not given out again.
+	//
+	// Events are unlinked: no reader gets them any more, but files of the journal hold
+	// their bytes until the NATS server writes the block anew that they are in, which
+	// it does when more than half of a block is gone, or all. Redacting overwrites.
+	// What the registry and the gate recorded of operations is theirs to keep.
 	//
 	// Errors: CONVERSATION_NOT_FOUND.
 	DeleteConversation(context.Context, *DeleteConversationRequest) (*DeleteConversationResponse, error)
