@@ -141,6 +141,20 @@ func (s *Store) MarkUnreadable(ctx context.Context, key journal.Key) error {
 	return s.check(ctx, s.shared.HSet(ctx, s.documentKey(key), fieldUnreadable, "1").Err())
 }
 
+// DropUnreadable removes a document that was marked so, for who must leave no bytes
+// of it.
+func (s *Store) DropUnreadable(ctx context.Context, key journal.Key) error {
+	if err := s.resting(); err != nil {
+		return err
+	}
+	redisKey := s.documentKey(key)
+	marked, err := s.shared.HExists(ctx, redisKey, fieldUnreadable).Result()
+	if err == nil && marked {
+		err = s.shared.Del(ctx, redisKey).Err()
+	}
+	return s.check(ctx, err)
+}
+
 func (s *Store) applyCommand(ctx context.Context, key journal.Key, from, to uint64, change Change) *redis.Cmd {
 	args := make([]any, 0, 3+len(change.Del)+2*len(change.Set))
 	args = append(args, from, to, len(change.Del))

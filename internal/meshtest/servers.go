@@ -66,6 +66,9 @@ func (n *NATS) Stop() {
 // URL is where it listens, also while it is stopped.
 func (n *NATS) URL() string { return fmt.Sprintf("nats://127.0.0.1:%d", n.port) }
 
+// Dir is the folder of its data.
+func (n *NATS) Dir() string { return n.dir }
+
 // Addr is its host and port.
 func (n *NATS) Addr() string { return fmt.Sprintf("127.0.0.1:%d", n.port) }
 

@@ -107,7 +107,12 @@ type root struct {
 	Pinned    []int64    `json:",omitempty"`
 	Summaries []summary  `json:",omitempty"`
 
+	// Events is how many events the journal holds of it, without those that are
+	// about to be erased.
+	Events  int64
 	Erasing erasing
+	// Requested is what the last few participant erasures took of it.
+	Requested []requestedErasure `json:",omitempty"`
 }
 
 type state int
@@ -158,9 +163,11 @@ type summary struct{ Position, First, Last int64 }
 type erasing struct {
 	// Since is when it was decided, zero where nothing is to be erased.
 	Since time.Time `json:",omitzero"`
-	// Events are single ones, Past is everything before that sequence.
-	Events []uint64 `json:",omitempty"`
-	Past   uint64   `json:",omitempty"`
+	// Events are single ones, Past is everything before that sequence, which are
+	// PastEvents.
+	Events     []uint64 `json:",omitempty"`
+	Past       uint64   `json:",omitempty"`
+	PastEvents int64    `json:",omitempty"`
 	// Messages are those whose content it takes.
 	Messages int64 `json:",omitempty"`
 	// Counts are of all that is finished.
@@ -179,9 +186,15 @@ func (c counts) plus(o counts) counts {
 	}
 }
 
-func (c counts) minus(o counts) counts {
-	return c.plus(counts{-o.Messages, -o.Events, -o.Documents, -o.Snapshots, -o.Entries})
+// requestedErasure is what one participant erasure took of a conversation. It is
+// kept where the messages were, so that a count that was begun twice is the same.
+type requestedErasure struct {
+	Request string
+	Counts  counts
 }
+
+// maxRequested is how many of them are kept.
+const maxRequested = 16
 
 func kind() aggregate.Kind[conversation, *conversationv1.Event] {
 	return aggregate.Kind[conversation, *conversationv1.Event]{
@@ -240,11 +253,14 @@ func retentionList(archived bool, label string) string {
 	return "live:" + label
 }
 
-// due is when somebody should look: at once where something is to be erased, else
+// handover is how long whoever decided an erasure has it to itself.
+const handover = time.Second
+
+// due is when somebody should look: soon where something is to be erased, else
 // when the first turn ends, which none does while it is paused.
 func (c conversation) due() time.Time {
 	if !c.Erasing.Since.IsZero() {
-		return c.Erasing.Since
+		return c.Erasing.Since.Add(handover)
 	}
 	var first time.Time
 	if len(c.Pauses) > 0 {
@@ -308,6 +324,7 @@ func (c conversation) isMember(subject string) bool {
 // meet a state that lacks what those brought, so nothing here relies on more than
 // its own event says.
 func evolve(c conversation, e aggregate.Recorded[*conversationv1.Event]) conversation {
+	c.Events++
 	switch event := e.Event.GetEvent().(type) {
 	case *conversationv1.Event_ConversationCreated:
 		c = begun(event.ConversationCreated, e)
@@ -321,6 +338,9 @@ func evolve(c conversation, e aggregate.Recorded[*conversationv1.Event]) convers
 	case *conversationv1.Event_ConversationArchived:
 		c = c.said(event.ConversationArchived.GetFirstPosition(), event.ConversationArchived.GetResults(), e)
 		c.root = c.ended(archived)
+		if e.Event.GetActor() == self {
+			return c // retention is no activity, or nothing would come of age
+		}
 	case *conversationv1.Event_ConversationReopened:
 		c.State = open
 	case *conversationv1.Event_GroupMembersChanged:
@@ -349,6 +369,7 @@ func begun(created *conversationv1.ConversationCreated, e aggregate.Recorded[*co
 		Labels:       created.GetLabels(),
 		Created:      e.Time,
 		First:        e.Sequence,
+		Events:       1,
 		Creation:     creationSum(created),
 	}}
 	for _, a := range created.GetAncestors() {

@@ -15,6 +15,10 @@ import (
 // eraser takes out of every store what the journal says is to be erased. Whoever
 // decided an erasure begins; any replica finishes it, from the deadlines. Each
 // step can be done again.
+//
+// The journal comes first: what was said is there, and nobody who cannot reach
+// Redis keeps it there. Who reads by what Redis showed before finds the event gone,
+// and asks the journal where the message is now.
 type eraser struct {
 	history *history
 	hot     *hot.Store
@@ -32,7 +36,7 @@ func (e *eraser) finish(ctx context.Context, key journal.Key) (conversation, err
 		return s.State, err
 	}
 	seen := s.State.Erasing
-	erased := counts{Messages: seen.Messages}
+	erased := counts{Messages: seen.Messages, Events: int64(len(seen.Events)) + seen.PastEvents, Documents: 1}
 	if err := e.erase(ctx, key, s, &erased); err != nil {
 		return s.State, err
 	}
@@ -43,23 +47,10 @@ func (e *eraser) finish(ctx context.Context, key journal.Key) (conversation, err
 }
 
 func (e *eraser) erase(ctx context.Context, key journal.Key, s aggregate.Snapshot[conversation], erased *counts) error {
-	shows, err := e.hot.Shows(ctx, key, s.Version, true)
-	if err != nil {
-		return err
-	}
-	if !shows {
-		return errStillShown
-	}
-	erased.Documents = 1
-	if err := e.hot.DropDrafts(ctx, key); err != nil {
-		return err
-	}
 	if past := s.State.Erasing.Past; past != 0 {
-		removed, err := e.history.journal.ErasePast(ctx, key, past)
-		if err != nil {
+		if _, err := e.history.journal.ErasePast(ctx, key, past); err != nil {
 			return err
 		}
-		erased.Events = int64(removed)
 		kept, err := e.history.journal.EraseSnapshot(ctx, key)
 		if err != nil {
 			return err
@@ -68,15 +59,25 @@ func (e *eraser) erase(ctx context.Context, key journal.Key, s aggregate.Snapsho
 			erased.Snapshots = 1
 		}
 	}
-	removed, err := e.history.journal.EraseEvents(ctx, key, s.State.Erasing.Events)
-	if err != nil {
+	if _, err := e.history.journal.EraseEvents(ctx, key, s.State.Erasing.Events); err != nil {
 		return err
 	}
-	erased.Events += int64(removed)
+	var err error
 	if erased.Entries, err = e.search.forget(ctx, key, s.Version); err != nil {
 		return err
 	}
-	return nil
+	// A document that nobody can read would stay as it is for an operator to see.
+	if err := e.hot.DropUnreadable(ctx, key); err != nil {
+		return err
+	}
+	shows, err := e.hot.Shows(ctx, key, s.Version, true)
+	if err != nil {
+		return err
+	}
+	if !shows {
+		return errStillShown
+	}
+	return e.hot.DropDrafts(ctx, key)
 }
 
 // due looks at a conversation whose deadline has passed: something is to be erased,
@@ -108,9 +109,14 @@ func (e *eraser) delete(ctx context.Context, key journal.Key, actor string) (con
 	return e.finishSoon(ctx, key, s.State), nil
 }
 
+// erasurePatience is how long a caller is let wait for an erasure.
+const erasurePatience = 3 * time.Second
+
 // finishSoon finishes an erasure while its caller waits. What cannot be finished now
 // is finished by the deadline: that it was decided is in the journal.
 func (e *eraser) finishSoon(ctx context.Context, key journal.Key, c conversation) conversation {
+	ctx, cancel := context.WithTimeout(ctx, erasurePatience)
+	defer cancel()
 	for ctx.Err() == nil {
 		done, err := e.finish(ctx, key)
 		if err == nil {
@@ -123,19 +129,26 @@ func (e *eraser) finishSoon(ctx context.Context, key journal.Key, c conversation
 	return c
 }
 
+// redactAttempts bounds how often the event that holds a message is looked up anew,
+// because another redaction took it.
+const redactAttempts = 8
+
 // redact erases the content of one message and gives what is left of it.
 func (e *eraser) redact(ctx context.Context, key journal.Key, cmd redaction) (*conversationv1.Message, error) {
-	for range 3 {
+	for range redactAttempts {
 		s, err := e.history.loop.Do(ctx, key, func(c conversation, _ time.Time) (*conversationv1.Event, error) {
 			return decideRedact(c, cmd)
 		})
 		if wanted, ok := errors.AsType[lookup](err); ok {
 			at, _ := s.State.place(wanted.position)
 			held, err := e.history.held(ctx, key, at.Sequence)
-			if err != nil {
+			switch {
+			case err == nil:
+				cmd.held = append(cmd.held, held)
+			case !fault.Is(err, fault.EventUnreadable):
 				return nil, err
 			}
-			cmd.held = append(cmd.held, held)
+			// Where it was erased meanwhile, another event holds the message.
 			continue
 		}
 		if err != nil {

@@ -306,7 +306,7 @@ func TestAChangeOfAGroupReachesAllOfItsConversations(t *testing.T) {
 	}
 
 	// All of it is heard again, by a consumer that lost its place.
-	before := m.events(journal.StreamName(serviceName))
+	before := m.eventsIn(journal.StreamName(serviceName))
 	js, err := jetstream.New(m.nats.Connect())
 	if err != nil {
 		t.Fatal(err)
@@ -317,7 +317,7 @@ func TestAChangeOfAGroupReachesAllOfItsConversations(t *testing.T) {
 	m.must(r.groups.PutGroup(m.as(ann), &conversationv1.PutGroupRequest{Group: &conversationv1.Group{GroupId: "h", Members: agents("x")}}))
 	m.heard(js)
 	changed()
-	if after := m.events(journal.StreamName(serviceName)); after != before+1 {
+	if after := m.eventsIn(journal.StreamName(serviceName)); after != before+1 {
 		t.Fatalf("%d events were added by hearing again", after-before-1)
 	}
 	m.must(r.groups.DeleteGroup(m.as(ann), &conversationv1.DeleteGroupRequest{GroupId: "g"}))
@@ -329,8 +329,8 @@ func TestAChangeOfAGroupReachesAllOfItsConversations(t *testing.T) {
 	}
 }
 
-// events is how many a stream holds.
-func (m *mesh) events(stream string) uint64 {
+// eventsIn is how many a stream holds.
+func (m *mesh) eventsIn(stream string) uint64 {
 	m.t.Helper()
 	js, err := jetstream.New(m.nats.Connect())
 	if err != nil {

@@ -121,6 +121,9 @@ func (h *history) inPast(ctx context.Context, key journal.Key, c conversation, i
 			continue
 		}
 		m, err := h.at(ctx, origin, s.State, position)
+		if fault.Is(err, fault.ConversationNotFound) {
+			continue // deleted since
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -151,21 +154,36 @@ func (h *history) known(ctx context.Context, key journal.Key, c conversation, na
 	return messages, nil
 }
 
+// rereads bounds how often a message is looked for again, because the event that
+// held it was erased since the index was read: another one holds it now.
+const rereads = 3
+
 // at gives what is stored at a position of a conversation itself, with its time.
 func (h *history) at(ctx context.Context, key journal.Key, c conversation, position int64) (*conversationv1.AppendedMessage, error) {
-	p, ok := c.place(position)
-	if !ok {
-		return nil, errHole
+	for attempt := 0; ; attempt++ {
+		if !c.exists() {
+			return nil, errConversationNotFound
+		}
+		p, ok := c.place(position)
+		if !ok {
+			return nil, errHole
+		}
+		held, err := h.held(ctx, key, p.Sequence)
+		if err == nil {
+			if m, ok := held.at(position); ok {
+				return m, nil
+			}
+			err = misplaced(position)
+		}
+		if attempt == rereads || !fault.Is(err, fault.EventUnreadable) {
+			return nil, err
+		}
+		s, err := h.loop.Newest(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		c = s.State
 	}
-	held, err := h.held(ctx, key, p.Sequence)
-	if err != nil {
-		return nil, err
-	}
-	m, ok := held.at(position)
-	if !ok {
-		return nil, misplaced(position)
-	}
-	return m, nil
 }
 
 // held reads one event and what it holds.
@@ -241,7 +259,12 @@ func (h *history) cut(ctx context.Context, key journal.Key, c conversation, s sp
 // cutAt gives as many messages of a span as so many bytes take, one at least.
 func (h *history) cutAt(ctx context.Context, key journal.Key, c conversation, s span, newestFirst bool, most int) ([]*conversationv1.Message, error) {
 	for attempt := 0; ; attempt++ {
-		spots, err := h.spots(ctx, key, c, s)
+		// Redis may show for a moment where messages were before an erasure.
+		find := h.loop.Read
+		if attempt > 0 {
+			find = h.newest
+		}
+		spots, err := h.spots(ctx, key, c, s, find)
 		if err != nil {
 			return nil, err
 		}
@@ -254,12 +277,17 @@ func (h *history) cutAt(ctx context.Context, key journal.Key, c conversation, s 
 		}
 		spots = spots[:fit(sizes, most)]
 		messages, err := h.messages(ctx, key, spots)
-		// An event that an erasure took since the index was read is held by another
-		// one now.
-		if err == nil || attempt > 2 || !fault.Is(err, fault.EventUnreadable) {
+		if err == nil || attempt == rereads || !fault.Is(err, fault.EventUnreadable) {
 			return messages, err
 		}
 	}
+}
+
+// finding reads a conversation, or those fields of it that are named.
+type finding func(context.Context, journal.Key, ...string) (aggregate.Snapshot[conversation], error)
+
+func (h *history) newest(ctx context.Context, key journal.Key, _ ...string) (aggregate.Snapshot[conversation], error) {
+	return h.loop.Newest(ctx, key)
 }
 
 // cutDown gives the newest messages of a span, as many as a page takes, oldest first.
@@ -301,7 +329,7 @@ type spot struct {
 }
 
 // spots finds the positions of a span, each in the conversation that holds it.
-func (h *history) spots(ctx context.Context, key journal.Key, c conversation, s span) ([]spot, error) {
+func (h *history) spots(ctx context.Context, key journal.Key, c conversation, s span, find finding) ([]spot, error) {
 	spots := make([]spot, 0, s.len())
 	before := int64(0)
 	for _, holder := range append(slices.Clone(c.Ancestors), ancestor{key.ID, c.Head}) {
@@ -313,11 +341,11 @@ func (h *history) spots(ctx context.Context, key journal.Key, c conversation, s 
 		// What is read now may be newer than c. It holds the places of the span all
 		// the same, and head stays what it was when the span was chosen.
 		origin := journal.Key{Tenant: key.Tenant, Kind: kindName, ID: holder.ID}
-		indexed, err := h.loop.Read(ctx, origin, append(runFields(part), aggregate.RootField)...)
+		indexed, err := find(ctx, origin, append(runFields(part), aggregate.RootField)...)
 		if err != nil {
 			return nil, err
 		}
-		if indexed.State.Head < part.last {
+		if indexed.State.Head < part.last && indexed.State.exists() {
 			// Who tails heard of a message that Redis does not show yet.
 			if indexed, err = h.loop.Newest(ctx, origin); err != nil {
 				return nil, err

@@ -1,14 +1,15 @@
 package conversation
 
 import (
+	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/benbjohnson/immutable"
 
 	conversationv1 "weir/gen/conversation/v1"
 	"weir/internal/aggregate"
 	"weir/internal/fault"
+	"weir/services/conversation/search"
 )
 
 // Erasing takes events out of the journal. A redaction takes the events that hold
@@ -17,12 +18,9 @@ import (
 // before it. Either is an intention first, in the journal; what it names is then
 // erased from every store, and ErasureFinished says that nothing is left.
 
-// maxKeptBytes bounds the messages that one redaction brings along, and
-// maxRedactedEvents the events that it takes.
-const (
-	maxKeptBytes      = 1 << 20
-	maxRedactedEvents = 100
-)
+// maxKeptBytes bounds the messages that one redaction of several events brings
+// along.
+const maxKeptBytes = 1 << 20
 
 // holder is an event as it is in the journal, with the messages that it holds.
 type holder struct {
@@ -84,6 +82,8 @@ type redaction struct {
 	// MessageID is the one message, or Author whose messages in the held events.
 	MessageID string
 	Author    string
+	// Request is the participant erasure that it belongs to.
+	Request string
 	// held are the events that hold the messages, as far as they were read.
 	held []holder
 }
@@ -152,22 +152,37 @@ func (r root) waitsFor(m *conversationv1.AppendedMessage) bool {
 }
 
 func (c conversation) redact(cmd redaction, held []holder, wanted func(*conversationv1.Replaced) bool) *conversationv1.Event {
-	event := &conversationv1.MessagesRedacted{ConversationId: cmd.ID}
+	event := &conversationv1.MessagesRedacted{ConversationId: cmd.ID, RequestId: cmd.Request}
 	after := c.root
+	after.Erasing.Events = slices.Clone(after.Erasing.Events)
+	took := counts{Events: int64(len(held)), Documents: 1}
 	for _, h := range held {
 		event.Erased = append(event.Erased, h.Erased...)
 		event.Erased = append(event.Erased, &conversationv1.ErasedEvent{Sequence: h.Sequence, Previous: h.Previous})
+		after.Erasing.Events = append(after.Erasing.Events, h.Sequence)
 		for _, r := range h.Messages {
 			if at, _ := c.place(r.GetPosition()); at.Sequence != h.Sequence {
 				continue
 			}
 			if wanted(r) {
-				event.Redacted++
+				took.Messages++
+				if search.Text(r.GetMessage().GetParts()) != "" {
+					took.Entries++
+				}
 				after = after.unmarked(r.GetPosition())
 				r = &conversationv1.Replaced{Position: r.GetPosition(), Message: emptied(r.GetMessage())}
 			}
 			event.Messages = append(event.Messages, r)
 		}
+	}
+	// In the order of the journal: what held one of them may be older than what
+	// held an earlier message.
+	slices.SortFunc(event.Erased, func(a, b *conversationv1.ErasedEvent) int { return cmp.Compare(a.GetSequence(), b.GetSequence()) })
+	event.Redacted = took.Messages
+	after.Erasing.Messages += took.Messages
+	after.Events += 1 - took.Events
+	if cmd.Request != "" {
+		after = after.requested(cmd.Request, took)
 	}
 	event.Marks = after.marks()
 	return &conversationv1.Event{Actor: cmd.Actor, Event: &conversationv1.Event_MessagesRedacted{MessagesRedacted: event}}
@@ -191,9 +206,39 @@ func (r root) unmarked(position int64) root {
 	return r
 }
 
+// tookFor is what a participant erasure took so far, nothing where that is long ago.
+func (r root) tookFor(request string) counts {
+	for _, it := range r.Requested {
+		if it.Request == request {
+			return it.Counts
+		}
+	}
+	return counts{}
+}
+
+func (r root) requested(request string, took counts) root {
+	took = took.plus(r.tookFor(request))
+	took.Documents = 1
+	r.Requested = append(without(r.Requested, func(it requestedErasure) bool { return it.Request == request }),
+		requestedErasure{request, took})
+	r.Requested = slices.Clone(r.Requested[max(0, len(r.Requested)-maxRequested):])
+	return r
+}
+
 func (r root) marks() *conversationv1.Marks {
 	m := &conversationv1.Marks{
 		Pinned: r.Pinned, Active: r.Active, UpdateTime: timeToProto(r.Updated), LastTurns: make(map[string]string),
+		Events:  r.Events,
+		Erasing: &conversationv1.Erasing{Sequences: r.Erasing.Events, Messages: r.Erasing.Messages},
+	}
+	for _, p := range r.Pauses {
+		m.Approvals = append(m.Approvals, &conversationv1.PendingApproval{
+			ApprovalId: p.Approval, Operation: p.Operation, Requester: p.Requester,
+			ApproverScopes: p.Scopes, CreateTime: timeToProto(p.Since),
+		})
+	}
+	for _, it := range r.Requested {
+		m.Requested = append(m.Requested, &conversationv1.RequestedErasure{RequestId: it.Request, Counts: it.Counts.toProto()})
 	}
 	for _, c := range r.Calls {
 		m.Calls = append(m.Calls, &conversationv1.OpenCall{
@@ -222,6 +267,18 @@ func (r root) marks() *conversationv1.Marks {
 // marked is the root after an erasure.
 func (r root) marked(m *conversationv1.Marks) root {
 	r.Active, r.Updated = m.GetActive(), m.GetUpdateTime().AsTime()
+	r.Events = m.GetEvents()
+	r.Erasing.Events, r.Erasing.Messages = m.GetErasing().GetSequences(), m.GetErasing().GetMessages()
+	r.Pauses, r.Requested = nil, nil
+	for _, p := range m.GetApprovals() {
+		r.Pauses = append(r.Pauses, pause{
+			Approval: p.GetApprovalId(), Operation: p.GetOperation(), Requester: p.GetRequester(),
+			Scopes: p.GetApproverScopes(), Since: p.GetCreateTime().AsTime(),
+		})
+	}
+	for _, it := range m.GetRequested() {
+		r.Requested = append(r.Requested, requestedErasure{it.GetRequestId(), countsFromProto(it.GetCounts())})
+	}
 	r.Groups = slices.Clone(r.Groups)
 	for i := range r.Groups {
 		r.Groups[i].Last = m.GetLastTurns()[r.Groups[i].ID]
@@ -254,17 +311,6 @@ func (c conversation) redacted(event *conversationv1.MessagesRedacted, e aggrega
 		c = c.placed(r.GetPosition(), r.GetMessage(), e.Sequence)
 	}
 	c.root = c.marked(event.GetMarks())
-	// An answer whose words are erased was given all the same.
-	c.Pauses = without(c.Pauses, func(p pause) bool {
-		return slices.ContainsFunc(event.GetMessages(), func(r *conversationv1.Replaced) bool {
-			return r.GetMessage().GetMessageId() == answerID(p.Approval)
-		})
-	})
-	c.Erasing.Events = slices.Clone(c.Erasing.Events)
-	for _, gone := range event.GetErased() {
-		c.Erasing.Events = append(c.Erasing.Events, gone.GetSequence())
-	}
-	c.Erasing.Messages += event.GetRedacted()
 	c.Erasing.Since = e.Time
 	return c
 }
@@ -283,15 +329,17 @@ func decideDelete(c conversation, cmd deletion) (*conversationv1.Event, error) {
 		return nil, nil
 	}
 	return &conversationv1.Event{Actor: cmd.Actor, Event: &conversationv1.Event_ConversationDeleted{
-		ConversationDeleted: &conversationv1.ConversationDeleted{ConversationId: cmd.ID, Owner: c.Owner, Head: c.Head - c.base()},
+		ConversationDeleted: &conversationv1.ConversationDeleted{
+			ConversationId: cmd.ID, Owner: c.Owner, Messages: c.Head - c.base(), Events: c.Events,
+		},
 	}}, nil
 }
 
 // wiped is all that is left of a deleted conversation.
 func wiped(event *conversationv1.ConversationDeleted, e aggregate.Recorded[*conversationv1.Event]) conversation {
 	c := conversation{root: root{
-		State: deleted, Owner: event.GetOwner(), Updated: e.Time, Active: e.Sequence,
-		Erasing: erasing{Since: e.Time, Past: e.Sequence, Messages: event.GetHead()},
+		State: deleted, Owner: event.GetOwner(), Updated: e.Time, Active: e.Sequence, Events: 1,
+		Erasing: erasing{Since: e.Time, Past: e.Sequence, PastEvents: event.GetEvents(), Messages: event.GetMessages()},
 	}}
 	c.runs = immutable.NewMap[int64, []place](nil)
 	c.ids = newIDs(c.runs)
@@ -301,13 +349,10 @@ func wiped(event *conversationv1.ConversationDeleted, e aggregate.Recorded[*conv
 // decideErased records that what a state named is gone. Where more was named
 // since, it is erased first.
 func decideErased(c conversation, id string, seen erasing, erased counts) *conversationv1.Event {
-	if c.Erasing.Since.IsZero() || c.Erasing.Past != seen.Past || len(c.Erasing.Events) != len(seen.Events) {
+	if c.Erasing.Since.IsZero() || c.Erasing.Past != seen.Past || !slices.Equal(c.Erasing.Events, seen.Events) {
 		return nil
 	}
 	return &conversationv1.Event{Actor: self, Event: &conversationv1.Event_ErasureFinished{
 		ErasureFinished: &conversationv1.ErasureFinished{ConversationId: id, Counts: erased.toProto()},
 	}}
 }
-
-// byWeir says whether a message is one that weir wrote, which its id tells.
-func byWeir(id string) bool { return strings.HasPrefix(id, reservedPrefix) }

@@ -119,6 +119,43 @@ type keeper struct {
 	every time.Duration
 }
 
+// ages gives after which time without activity the strictest rules for some labels
+// archive and delete a conversation, 0 for never.
+func (r retention) ages(labels []string) (archive, remove time.Duration) {
+	for _, rule := range r.Rules {
+		if rule.Label != "" && !slices.Contains(labels, rule.Label) {
+			continue
+		}
+		archive, remove = stricter(archive, rule.Archive), stricter(remove, rule.Delete)
+	}
+	return archive, remove
+}
+
+func stricter(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// decideRetire archives or deletes a conversation whose time has come. It is decided
+// on the newest state: one that was active just now stays. One that waits for a
+// person is kept until that one has decided.
+func decideRetire(c conversation, id string, rules retention, now time.Time) (*conversationv1.Event, error) {
+	if !c.exists() || len(c.Pauses) > 0 {
+		return nil, nil
+	}
+	archive, remove := rules.ages(c.Labels)
+	age := now.Sub(c.Updated)
+	switch {
+	case remove != 0 && age >= remove:
+		return decideDelete(c, deletion{id, self})
+	case archive != 0 && age >= archive:
+		return decideStep(c, step{ID: id, Actor: self, Admin: true, To: archived})
+	}
+	return nil, nil
+}
+
 // due goes through the rules of one tenant.
 func (k *keeper) due(ctx context.Context, key journal.Key) (time.Duration, error) {
 	s, err := k.rules.Newest(ctx, key)
@@ -126,16 +163,14 @@ func (k *keeper) due(ctx context.Context, key journal.Key) (time.Duration, error
 		return 0, err
 	}
 	for _, rule := range s.State.Rules {
-		if rule.Archive != 0 {
-			if err := k.apply(ctx, key.Tenant, retentionList(false, rule.Label), rule.Archive, k.archive); err != nil {
+		// What is archived already only waits for its deletion.
+		if age := stricter(rule.Archive, rule.Delete); age != 0 {
+			if err := k.apply(ctx, key.Tenant, retentionList(false, rule.Label), age, s.State); err != nil {
 				return 0, err
 			}
 		}
-		for _, archived := range []bool{false, true} {
-			if rule.Delete == 0 {
-				break
-			}
-			if err := k.apply(ctx, key.Tenant, retentionList(archived, rule.Label), rule.Delete, k.delete); err != nil {
+		if rule.Delete != 0 {
+			if err := k.apply(ctx, key.Tenant, retentionList(true, rule.Label), rule.Delete, s.State); err != nil {
 				return 0, err
 			}
 		}
@@ -143,24 +178,23 @@ func (k *keeper) due(ctx context.Context, key journal.Key) (time.Duration, error
 	return k.every, nil
 }
 
-// apply does something to each conversation of a list that was last active longer
-// ago than an age. The list begins with those.
-func (k *keeper) apply(ctx context.Context, tenant, list string, age time.Duration, do func(context.Context, journal.Key) error) error {
-	limit := k.eraser.history.loop.Now().Add(-age)
+// apply looks at each conversation of a list that was last active longer ago than an
+// age. The list begins with those.
+func (k *keeper) apply(ctx context.Context, tenant, list string, age time.Duration, rules retention) error {
+	loop := k.eraser.history.loop
 	for after := uint64(0); ; {
-		items, err := k.eraser.history.loop.Oldest(ctx, tenant, list, after, retentionPage, aggregate.RootField)
+		items, err := loop.Oldest(ctx, tenant, list, after, retentionPage, aggregate.RootField)
 		if err != nil {
 			return err
 		}
 		for _, item := range items {
-			if !item.State.Updated.Before(limit) {
-				return nil
-			}
-			// One that waits for a person is kept until that one has decided.
-			if len(item.State.Pauses) > 0 || !item.State.exists() {
+			if !item.State.exists() || len(item.State.Pauses) > 0 {
 				continue
 			}
-			if err := do(ctx, journal.Key{Tenant: tenant, Kind: kindName, ID: item.ID}); err != nil {
+			if loop.Now().Sub(item.State.Updated) < age {
+				return nil
+			}
+			if err := k.retire(ctx, journal.Key{Tenant: tenant, Kind: kindName, ID: item.ID}, rules); err != nil {
 				return err
 			}
 		}
@@ -171,14 +205,10 @@ func (k *keeper) apply(ctx context.Context, tenant, list string, age time.Durati
 	}
 }
 
-func (k *keeper) archive(ctx context.Context, key journal.Key) error {
-	_, err := k.eraser.history.loop.Do(ctx, key, func(c conversation, _ time.Time) (*conversationv1.Event, error) {
-		return decideStep(c, step{ID: key.ID, Actor: self, Admin: true, To: archived})
+// retire begins what the rules say. A deletion is finished by its own deadline.
+func (k *keeper) retire(ctx context.Context, key journal.Key, rules retention) error {
+	_, err := k.eraser.history.loop.Do(ctx, key, func(c conversation, now time.Time) (*conversationv1.Event, error) {
+		return decideRetire(c, key.ID, rules, now)
 	})
-	return err
-}
-
-func (k *keeper) delete(ctx context.Context, key journal.Key) error {
-	_, err := k.eraser.delete(ctx, key, self)
 	return err
 }

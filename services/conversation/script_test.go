@@ -88,6 +88,7 @@ func (s *script) follow(event *conversationv1.Event) {
 		s.t.Fatalf("the document written by fields is %q, whole it is %q", s.document, whole)
 	}
 	s.erase()
+	s.closes()
 }
 
 // erase takes out of the journal what the state names.
@@ -96,6 +97,35 @@ func (s *script) erase() {
 		delete(s.journal, sequence)
 	}
 	maps.DeleteFunc(s.journal, func(sequence uint64, _ kept) bool { return sequence < s.state.Erasing.Past })
+}
+
+// closes fails unless the events that are left, and those that they name as erased,
+// make one chain, as a replay wants it.
+func (s *script) closes() {
+	s.t.Helper()
+	links := map[uint64]uint64{}
+	for sequence, e := range s.journal {
+		gone, _ := erases(e.Event)
+		before := uint64(0)
+		for _, it := range gone {
+			if it.Previous < before || it.Previous >= it.Sequence || it.Sequence >= sequence || len(gone) > journal.MaxErases {
+				s.t.Fatalf("event %d erases %v", sequence, gone)
+			}
+			before = it.Sequence
+			links[it.Sequence] = it.Previous
+		}
+	}
+	at := uint64(0)
+	for _, sequence := range slices.Sorted(maps.Keys(s.journal)) {
+		back, known := s.journal[sequence].previous, true
+		for known && back > at {
+			back, known = links[back]
+		}
+		if back != at && sequence != s.state.Erasing.Past {
+			s.t.Fatalf("event %d does not follow on %d", sequence, at)
+		}
+		at = sequence
+	}
 }
 
 // replay follows what is left in the journal, from nothing.
@@ -227,6 +257,11 @@ func TestAnyHistoryKeepsWhatMustHold(t *testing.T) {
 		subjects := rapid.SampledFrom([]string{ann, bob, eve, "agent:g1", "agent:g2"})
 		ids := rapid.SampledFrom([]string{"m1", "m2", "m3", "m4", "m5", "m6", "m7"})
 		few := rapid.SampledFrom([]string{"i1", "i2", "i3"})
+		services := rapid.SampledFrom([]string{gateSubject, registrySubject, self})
+		var weirs []string
+		for _, id := range []string{"i1", "i2", "i3"} {
+			weirs = append(weirs, callID(id), resultID(id), askID(id), answerID(id))
+		}
 		team := group{ID: "g", Members: []string{"agent:g1", "agent:g2"}, Rule: conversationv1.TurnRule_TURN_RULE_ROUND_ROBIN, Timeout: 10 * time.Second, Revision: 1}
 
 		note := func(event *conversationv1.Event) {
@@ -331,13 +366,13 @@ func TestAnyHistoryKeepsWhatMustHold(t *testing.T) {
 				note(decideRegroup(s.state, "c", newer))
 			},
 			"redact": func(t *rapid.T) {
-				event, err := s.redact(redaction{Actor: ann, Eraser: true, MessageID: ids.Draw(t, "message")})
+				event, err := s.redact(redaction{Actor: ann, Eraser: true, MessageID: rapid.OneOf(ids, rapid.SampledFrom(weirs)).Draw(t, "message")})
 				if err == nil {
 					note(event)
 				}
 			},
 			"redact all of one": func(t *rapid.T) {
-				cmd := redaction{ID: "c", Actor: ann, Eraser: true, Author: subjects.Draw(t, "author")}
+				cmd := redaction{ID: "c", Actor: ann, Eraser: true, Author: rapid.OneOf(subjects, services).Draw(t, "author"), Request: few.Draw(t, "request")}
 				for _, sequence := range slices.Sorted(maps.Keys(s.journal)) {
 					cmd.held = append(cmd.held, s.holder(sequence))
 				}

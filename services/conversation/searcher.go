@@ -43,14 +43,42 @@ type searcher struct {
 	removed map[journal.Key]int64
 	// applied is closed when more is in the index, and another takes its place.
 	applied chan struct{}
+	// erased holds something while the files may hold what was erased.
+	erased chan struct{}
 }
 
 func newSearcher(open func() (*search.Index, error), consumer *journal.Consumer, h *history, log *slog.Logger) (*searcher, error) {
 	index, err := open()
-	return &searcher{
+	s := &searcher{
 		open: open, index: index, consumer: consumer, history: h, log: log,
-		removed: make(map[journal.Key]int64), applied: make(chan struct{}),
-	}, err
+		removed: make(map[journal.Key]int64), applied: make(chan struct{}), erased: make(chan struct{}, 1),
+	}
+	s.purgeSoon() // what the process before left
+	return s, err
+}
+
+func (s *searcher) purgeSoon() {
+	select {
+	case s.erased <- struct{}{}:
+	default:
+	}
+}
+
+// purge takes what was erased out of the files too, on each replica, whichever of
+// them it is that carries an erasure out.
+func (s *searcher) purge(ctx context.Context) {
+	for ctx.Err() == nil {
+		select {
+		case <-s.erased:
+		case <-ctx.Done():
+			return
+		}
+		if err := s.current().Purge(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("the search index is not purged, trying on", "error", err)
+			s.purgeSoon()
+			_ = journal.Pause(ctx, feedRetry)
+		}
+	}
 }
 
 func (s *searcher) current() *search.Index {
@@ -61,6 +89,9 @@ func (s *searcher) current() *search.Index {
 
 // run feeds the index until ctx ends, and an empty one in its place where it breaks.
 func (s *searcher) run(ctx context.Context) error {
+	var purging sync.WaitGroup
+	purging.Go(func() { s.purge(ctx) })
+	defer purging.Wait()
 	for ctx.Err() == nil {
 		err := s.follow(ctx)
 		select {
@@ -219,6 +250,7 @@ func (f *feeding) flush() error {
 	defer f.mu.Unlock()
 	if len(f.erased) > 0 {
 		f.removed[f.erased[0]] += int64(removed)
+		f.purgeSoon()
 	}
 	close(f.applied)
 	f.applied = make(chan struct{})
@@ -342,6 +374,9 @@ func (r *reach) message(ctx context.Context, hit search.Hit) (*conversationv1.Me
 		return nil, err
 	}
 	messages, err := r.history.cut(ctx, keyOf(r.caller, hit.Conversation), *c, span{hit.Position, hit.Position}, false)
+	if fault.Is(err, fault.ConversationNotFound) {
+		return nil, nil // deleted since
+	}
 	if err != nil || messages[0].GetErasure() != conversationv1.Erasure_ERASURE_UNSPECIFIED {
 		return nil, err
 	}

@@ -45,6 +45,9 @@ func (t turn) asks(message string) bool {
 	})
 }
 
+// byWeir says whether a message is one that weir wrote, which its id tells.
+func byWeir(id string) bool { return strings.HasPrefix(id, reservedPrefix) }
+
 // group gives the index of a group that takes part, -1 if it doesn't.
 func (r root) group(id string) int {
 	return slices.IndexFunc(r.Groups, func(g group) bool { return g.ID == id })

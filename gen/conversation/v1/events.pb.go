@@ -1055,7 +1055,9 @@ type MessagesRedacted struct {
 	// Redacted is how many messages lose their content by this.
 	Redacted int64 `protobuf:"varint,4,opt,name=redacted,proto3" json:"redacted,omitempty"`
 	// Marks are what the erased events may have brought.
-	Marks         *Marks `protobuf:"bytes,5,opt,name=marks,proto3" json:"marks,omitempty"`
+	Marks *Marks `protobuf:"bytes,5,opt,name=marks,proto3" json:"marks,omitempty"`
+	// Request_id names the participant erasure that it belongs to, if any.
+	RequestId     string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1125,6 +1127,13 @@ func (x *MessagesRedacted) GetMarks() *Marks {
 	return nil
 }
 
+func (x *MessagesRedacted) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
 // Marks is what holds of a conversation beyond its messages, so that it can be told
 // without the events that brought it.
 type Marks struct {
@@ -1138,7 +1147,14 @@ type Marks struct {
 	Active     uint64                 `protobuf:"varint,5,opt,name=active,proto3" json:"active,omitempty"`
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
 	// Last_turns say who had the last turn of each group's rounds.
-	LastTurns     map[string]string `protobuf:"bytes,7,rep,name=last_turns,json=lastTurns,proto3" json:"last_turns,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	LastTurns map[string]string  `protobuf:"bytes,7,rep,name=last_turns,json=lastTurns,proto3" json:"last_turns,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Approvals []*PendingApproval `protobuf:"bytes,8,rep,name=approvals,proto3" json:"approvals,omitempty"`
+	// Events is how many events of the conversation are left, with this one.
+	Events int64 `protobuf:"varint,9,opt,name=events,proto3" json:"events,omitempty"`
+	// Erasing is what is not known to be gone yet, with what this event erases.
+	Erasing *Erasing `protobuf:"bytes,10,opt,name=erasing,proto3" json:"erasing,omitempty"`
+	// Requested is what participant erasures took, of the last few of them.
+	Requested     []*RequestedErasure `protobuf:"bytes,11,rep,name=requested,proto3" json:"requested,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1222,6 +1238,220 @@ func (x *Marks) GetLastTurns() map[string]string {
 	return nil
 }
 
+func (x *Marks) GetApprovals() []*PendingApproval {
+	if x != nil {
+		return x.Approvals
+	}
+	return nil
+}
+
+func (x *Marks) GetEvents() int64 {
+	if x != nil {
+		return x.Events
+	}
+	return 0
+}
+
+func (x *Marks) GetErasing() *Erasing {
+	if x != nil {
+		return x.Erasing
+	}
+	return nil
+}
+
+func (x *Marks) GetRequested() []*RequestedErasure {
+	if x != nil {
+		return x.Requested
+	}
+	return nil
+}
+
+// PendingApproval is an approval that the conversation waits for.
+type PendingApproval struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ApprovalId string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	Operation  string                 `protobuf:"bytes,2,opt,name=operation,proto3" json:"operation,omitempty"`
+	Requester  string                 `protobuf:"bytes,3,opt,name=requester,proto3" json:"requester,omitempty"`
+	// Approver_scopes are those of which an approver holds one.
+	ApproverScopes []string               `protobuf:"bytes,4,rep,name=approver_scopes,json=approverScopes,proto3" json:"approver_scopes,omitempty"`
+	CreateTime     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *PendingApproval) Reset() {
+	*x = PendingApproval{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingApproval) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingApproval) ProtoMessage() {}
+
+func (x *PendingApproval) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingApproval.ProtoReflect.Descriptor instead.
+func (*PendingApproval) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *PendingApproval) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *PendingApproval) GetOperation() string {
+	if x != nil {
+		return x.Operation
+	}
+	return ""
+}
+
+func (x *PendingApproval) GetRequester() string {
+	if x != nil {
+		return x.Requester
+	}
+	return ""
+}
+
+func (x *PendingApproval) GetApproverScopes() []string {
+	if x != nil {
+		return x.ApproverScopes
+	}
+	return nil
+}
+
+func (x *PendingApproval) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+// Erasing is an erasure that is under way.
+type Erasing struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sequences of the events that it takes out of the journal.
+	Sequences []uint64 `protobuf:"varint,1,rep,packed,name=sequences,proto3" json:"sequences,omitempty"`
+	// Messages that lose their content.
+	Messages      int64 `protobuf:"varint,2,opt,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Erasing) Reset() {
+	*x = Erasing{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Erasing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Erasing) ProtoMessage() {}
+
+func (x *Erasing) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Erasing.ProtoReflect.Descriptor instead.
+func (*Erasing) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Erasing) GetSequences() []uint64 {
+	if x != nil {
+		return x.Sequences
+	}
+	return nil
+}
+
+func (x *Erasing) GetMessages() int64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+// RequestedErasure is what one participant erasure took of a conversation.
+type RequestedErasure struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Counts        *ErasureCounts         `protobuf:"bytes,2,opt,name=counts,proto3" json:"counts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequestedErasure) Reset() {
+	*x = RequestedErasure{}
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequestedErasure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequestedErasure) ProtoMessage() {}
+
+func (x *RequestedErasure) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequestedErasure.ProtoReflect.Descriptor instead.
+func (*RequestedErasure) Descriptor() ([]byte, []int) {
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *RequestedErasure) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *RequestedErasure) GetCounts() *ErasureCounts {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
 // OpenCall is a call without a result.
 type OpenCall struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1235,7 +1465,7 @@ type OpenCall struct {
 
 func (x *OpenCall) Reset() {
 	*x = OpenCall{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[13]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1477,7 @@ func (x *OpenCall) String() string {
 func (*OpenCall) ProtoMessage() {}
 
 func (x *OpenCall) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[13]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1490,7 @@ func (x *OpenCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenCall.ProtoReflect.Descriptor instead.
 func (*OpenCall) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{13}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *OpenCall) GetInvocationId() string {
@@ -1302,7 +1532,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[14]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1314,7 +1544,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[14]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1327,7 +1557,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{14}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Summary) GetPosition() int64 {
@@ -1361,7 +1591,7 @@ type PendingTurn struct {
 
 func (x *PendingTurn) Reset() {
 	*x = PendingTurn{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[15]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1373,7 +1603,7 @@ func (x *PendingTurn) String() string {
 func (*PendingTurn) ProtoMessage() {}
 
 func (x *PendingTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[15]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1386,7 +1616,7 @@ func (x *PendingTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingTurn.ProtoReflect.Descriptor instead.
 func (*PendingTurn) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{15}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PendingTurn) GetGroupId() string {
@@ -1449,7 +1679,7 @@ type Replaced struct {
 
 func (x *Replaced) Reset() {
 	*x = Replaced{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[16]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1691,7 @@ func (x *Replaced) String() string {
 func (*Replaced) ProtoMessage() {}
 
 func (x *Replaced) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[16]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1704,7 @@ func (x *Replaced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replaced.ProtoReflect.Descriptor instead.
 func (*Replaced) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{16}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Replaced) GetPosition() int64 {
@@ -1503,7 +1733,7 @@ type ErasedEvent struct {
 
 func (x *ErasedEvent) Reset() {
 	*x = ErasedEvent{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[17]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1515,7 +1745,7 @@ func (x *ErasedEvent) String() string {
 func (*ErasedEvent) ProtoMessage() {}
 
 func (x *ErasedEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[17]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1528,7 +1758,7 @@ func (x *ErasedEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErasedEvent.ProtoReflect.Descriptor instead.
 func (*ErasedEvent) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{17}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ErasedEvent) GetSequence() uint64 {
@@ -1551,15 +1781,17 @@ type ConversationDeleted struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	ConversationId string                 `protobuf:"bytes,1,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
 	Owner          string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	// Head was the position of the last message.
-	Head          int64 `protobuf:"varint,3,opt,name=head,proto3" json:"head,omitempty"`
+	// Messages is how many it had of its own.
+	Messages int64 `protobuf:"varint,3,opt,name=messages,proto3" json:"messages,omitempty"`
+	// Events is how many events it had before this one.
+	Events        int64 `protobuf:"varint,4,opt,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ConversationDeleted) Reset() {
 	*x = ConversationDeleted{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[18]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1571,7 +1803,7 @@ func (x *ConversationDeleted) String() string {
 func (*ConversationDeleted) ProtoMessage() {}
 
 func (x *ConversationDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[18]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1584,7 +1816,7 @@ func (x *ConversationDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationDeleted.ProtoReflect.Descriptor instead.
 func (*ConversationDeleted) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{18}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ConversationDeleted) GetConversationId() string {
@@ -1601,9 +1833,16 @@ func (x *ConversationDeleted) GetOwner() string {
 	return ""
 }
 
-func (x *ConversationDeleted) GetHead() int64 {
+func (x *ConversationDeleted) GetMessages() int64 {
 	if x != nil {
-		return x.Head
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *ConversationDeleted) GetEvents() int64 {
+	if x != nil {
+		return x.Events
 	}
 	return 0
 }
@@ -1619,7 +1858,7 @@ type ErasureFinished struct {
 
 func (x *ErasureFinished) Reset() {
 	*x = ErasureFinished{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[19]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1631,7 +1870,7 @@ func (x *ErasureFinished) String() string {
 func (*ErasureFinished) ProtoMessage() {}
 
 func (x *ErasureFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[19]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1644,7 +1883,7 @@ func (x *ErasureFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErasureFinished.ProtoReflect.Descriptor instead.
 func (*ErasureFinished) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{19}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ErasureFinished) GetConversationId() string {
@@ -1677,7 +1916,7 @@ type GroupMembersChanged struct {
 
 func (x *GroupMembersChanged) Reset() {
 	*x = GroupMembersChanged{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[20]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +1928,7 @@ func (x *GroupMembersChanged) String() string {
 func (*GroupMembersChanged) ProtoMessage() {}
 
 func (x *GroupMembersChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[20]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1941,7 @@ func (x *GroupMembersChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupMembersChanged.ProtoReflect.Descriptor instead.
 func (*GroupMembersChanged) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{20}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GroupMembersChanged) GetConversationId() string {
@@ -1743,7 +1982,7 @@ type GroupPut struct {
 
 func (x *GroupPut) Reset() {
 	*x = GroupPut{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[21]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1755,7 +1994,7 @@ func (x *GroupPut) String() string {
 func (*GroupPut) ProtoMessage() {}
 
 func (x *GroupPut) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[21]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1768,7 +2007,7 @@ func (x *GroupPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupPut.ProtoReflect.Descriptor instead.
 func (*GroupPut) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{21}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GroupPut) GetGroup() *Group {
@@ -1788,7 +2027,7 @@ type GroupDeleted struct {
 
 func (x *GroupDeleted) Reset() {
 	*x = GroupDeleted{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[22]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1800,7 +2039,7 @@ func (x *GroupDeleted) String() string {
 func (*GroupDeleted) ProtoMessage() {}
 
 func (x *GroupDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[22]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1813,7 +2052,7 @@ func (x *GroupDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupDeleted.ProtoReflect.Descriptor instead.
 func (*GroupDeleted) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{22}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GroupDeleted) GetGroupId() string {
@@ -1833,7 +2072,7 @@ type RetentionPut struct {
 
 func (x *RetentionPut) Reset() {
 	*x = RetentionPut{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[23]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1845,7 +2084,7 @@ func (x *RetentionPut) String() string {
 func (*RetentionPut) ProtoMessage() {}
 
 func (x *RetentionPut) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[23]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1858,7 +2097,7 @@ func (x *RetentionPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetentionPut.ProtoReflect.Descriptor instead.
 func (*RetentionPut) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{23}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RetentionPut) GetRules() []*RetentionRule {
@@ -1879,7 +2118,7 @@ type ParticipantErasureRequested struct {
 
 func (x *ParticipantErasureRequested) Reset() {
 	*x = ParticipantErasureRequested{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[24]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1891,7 +2130,7 @@ func (x *ParticipantErasureRequested) String() string {
 func (*ParticipantErasureRequested) ProtoMessage() {}
 
 func (x *ParticipantErasureRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[24]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1904,7 +2143,7 @@ func (x *ParticipantErasureRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParticipantErasureRequested.ProtoReflect.Descriptor instead.
 func (*ParticipantErasureRequested) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{24}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ParticipantErasureRequested) GetRequestId() string {
@@ -1921,20 +2160,25 @@ func (x *ParticipantErasureRequested) GetSubject() string {
 	return ""
 }
 
-// ParticipantErasureAdvanced: one more conversation is done.
+// ParticipantErasureAdvanced: some more conversations are done, or a part of one.
 type ParticipantErasureAdvanced struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Page_token is where in the tenant's conversations the erasure goes on.
-	PageToken     string         `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	Counts        *ErasureCounts `protobuf:"bytes,3,opt,name=counts,proto3" json:"counts,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// After is the sequence by which the last conversation began that is done. They
+	// are gone through in that order.
+	After  uint64         `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"`
+	Counts *ErasureCounts `protobuf:"bytes,3,opt,name=counts,proto3" json:"counts,omitempty"`
+	// Conversation_id is that of the next one, if a part of it is done, and
+	// position is where in it the erasure goes on.
+	ConversationId string `protobuf:"bytes,4,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	Position       int64  `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ParticipantErasureAdvanced) Reset() {
 	*x = ParticipantErasureAdvanced{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[25]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2190,7 @@ func (x *ParticipantErasureAdvanced) String() string {
 func (*ParticipantErasureAdvanced) ProtoMessage() {}
 
 func (x *ParticipantErasureAdvanced) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[25]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2203,7 @@ func (x *ParticipantErasureAdvanced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParticipantErasureAdvanced.ProtoReflect.Descriptor instead.
 func (*ParticipantErasureAdvanced) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{25}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ParticipantErasureAdvanced) GetRequestId() string {
@@ -1969,11 +2213,11 @@ func (x *ParticipantErasureAdvanced) GetRequestId() string {
 	return ""
 }
 
-func (x *ParticipantErasureAdvanced) GetPageToken() string {
+func (x *ParticipantErasureAdvanced) GetAfter() uint64 {
 	if x != nil {
-		return x.PageToken
+		return x.After
 	}
-	return ""
+	return 0
 }
 
 func (x *ParticipantErasureAdvanced) GetCounts() *ErasureCounts {
@@ -1981,6 +2225,20 @@ func (x *ParticipantErasureAdvanced) GetCounts() *ErasureCounts {
 		return x.Counts
 	}
 	return nil
+}
+
+func (x *ParticipantErasureAdvanced) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *ParticipantErasureAdvanced) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
 }
 
 // ParticipantErasureFinished: all conversations are done.
@@ -1994,7 +2252,7 @@ type ParticipantErasureFinished struct {
 
 func (x *ParticipantErasureFinished) Reset() {
 	*x = ParticipantErasureFinished{}
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[26]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2264,7 @@ func (x *ParticipantErasureFinished) String() string {
 func (*ParticipantErasureFinished) ProtoMessage() {}
 
 func (x *ParticipantErasureFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_conversation_v1_events_proto_msgTypes[26]
+	mi := &file_weir_conversation_v1_events_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2277,7 @@ func (x *ParticipantErasureFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParticipantErasureFinished.ProtoReflect.Descriptor instead.
 func (*ParticipantErasureFinished) Descriptor() ([]byte, []int) {
-	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{26}
+	return file_weir_conversation_v1_events_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ParticipantErasureFinished) GetRequestId() string {
@@ -2116,13 +2374,15 @@ const file_weir_conversation_v1_events_proto_rawDesc = "" +
 	"\x14ConversationArchived\x12'\n" +
 	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12%\n" +
 	"\x0efirst_position\x18\x02 \x01(\x03R\rfirstPosition\x12?\n" +
-	"\aresults\x18\x03 \x03(\v2%.weir.conversation.v1.AppendedMessageR\aresults\"\x81\x02\n" +
+	"\aresults\x18\x03 \x03(\v2%.weir.conversation.v1.AppendedMessageR\aresults\"\xa0\x02\n" +
 	"\x10MessagesRedacted\x12'\n" +
 	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12:\n" +
 	"\bmessages\x18\x02 \x03(\v2\x1e.weir.conversation.v1.ReplacedR\bmessages\x129\n" +
 	"\x06erased\x18\x03 \x03(\v2!.weir.conversation.v1.ErasedEventR\x06erased\x12\x1a\n" +
 	"\bredacted\x18\x04 \x01(\x03R\bredacted\x121\n" +
-	"\x05marks\x18\x05 \x01(\v2\x1b.weir.conversation.v1.MarksR\x05marks\"\xa9\x03\n" +
+	"\x05marks\x18\x05 \x01(\v2\x1b.weir.conversation.v1.MarksR\x05marks\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x06 \x01(\tR\trequestId\"\x85\x05\n" +
 	"\x05Marks\x124\n" +
 	"\x05calls\x18\x01 \x03(\v2\x1e.weir.conversation.v1.OpenCallR\x05calls\x12\x16\n" +
 	"\x06pinned\x18\x02 \x03(\x03R\x06pinned\x12;\n" +
@@ -2132,10 +2392,30 @@ const file_weir_conversation_v1_events_proto_rawDesc = "" +
 	"\vupdate_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"updateTime\x12I\n" +
 	"\n" +
-	"last_turns\x18\a \x03(\v2*.weir.conversation.v1.Marks.LastTurnsEntryR\tlastTurns\x1a<\n" +
+	"last_turns\x18\a \x03(\v2*.weir.conversation.v1.Marks.LastTurnsEntryR\tlastTurns\x12C\n" +
+	"\tapprovals\x18\b \x03(\v2%.weir.conversation.v1.PendingApprovalR\tapprovals\x12\x16\n" +
+	"\x06events\x18\t \x01(\x03R\x06events\x127\n" +
+	"\aerasing\x18\n" +
+	" \x01(\v2\x1d.weir.conversation.v1.ErasingR\aerasing\x12D\n" +
+	"\trequested\x18\v \x03(\v2&.weir.conversation.v1.RequestedErasureR\trequested\x1a<\n" +
 	"\x0eLastTurnsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x83\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd4\x01\n" +
+	"\x0fPendingApproval\x12\x1f\n" +
+	"\vapproval_id\x18\x01 \x01(\tR\n" +
+	"approvalId\x12\x1c\n" +
+	"\toperation\x18\x02 \x01(\tR\toperation\x12\x1c\n" +
+	"\trequester\x18\x03 \x01(\tR\trequester\x12'\n" +
+	"\x0fapprover_scopes\x18\x04 \x03(\tR\x0eapproverScopes\x12;\n" +
+	"\vcreate_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\"C\n" +
+	"\aErasing\x12\x1c\n" +
+	"\tsequences\x18\x01 \x03(\x04R\tsequences\x12\x1a\n" +
+	"\bmessages\x18\x02 \x01(\x03R\bmessages\"n\n" +
+	"\x10RequestedErasure\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12;\n" +
+	"\x06counts\x18\x02 \x01(\v2#.weir.conversation.v1.ErasureCountsR\x06counts\"\x83\x01\n" +
 	"\bOpenCall\x12#\n" +
 	"\rinvocation_id\x18\x01 \x01(\tR\finvocationId\x12\x17\n" +
 	"\acall_id\x18\x02 \x01(\tR\x06callId\x12\x1d\n" +
@@ -2160,11 +2440,12 @@ const file_weir_conversation_v1_events_proto_rawDesc = "" +
 	"\amessage\x18\x02 \x01(\v2%.weir.conversation.v1.AppendedMessageR\amessage\"E\n" +
 	"\vErasedEvent\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1a\n" +
-	"\bprevious\x18\x02 \x01(\x04R\bprevious\"h\n" +
+	"\bprevious\x18\x02 \x01(\x04R\bprevious\"\x88\x01\n" +
 	"\x13ConversationDeleted\x12'\n" +
 	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12\x14\n" +
-	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x12\n" +
-	"\x04head\x18\x03 \x01(\x03R\x04head\"w\n" +
+	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x1a\n" +
+	"\bmessages\x18\x03 \x01(\x03R\bmessages\x12\x16\n" +
+	"\x06events\x18\x04 \x01(\x03R\x06events\"w\n" +
 	"\x0fErasureFinished\x12'\n" +
 	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12;\n" +
 	"\x06counts\x18\x02 \x01(\v2#.weir.conversation.v1.ErasureCountsR\x06counts\"\xdb\x01\n" +
@@ -2182,13 +2463,14 @@ const file_weir_conversation_v1_events_proto_rawDesc = "" +
 	"\x1bParticipantErasureRequested\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x18\n" +
-	"\asubject\x18\x02 \x01(\tR\asubject\"\x97\x01\n" +
+	"\asubject\x18\x02 \x01(\tR\asubject\"\xd3\x01\n" +
 	"\x1aParticipantErasureAdvanced\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1d\n" +
-	"\n" +
-	"page_token\x18\x02 \x01(\tR\tpageToken\x12;\n" +
-	"\x06counts\x18\x03 \x01(\v2#.weir.conversation.v1.ErasureCountsR\x06counts\"x\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\x04R\x05after\x12;\n" +
+	"\x06counts\x18\x03 \x01(\v2#.weir.conversation.v1.ErasureCountsR\x06counts\x12'\n" +
+	"\x0fconversation_id\x18\x04 \x01(\tR\x0econversationId\x12\x1a\n" +
+	"\bposition\x18\x05 \x01(\x03R\bposition\"x\n" +
 	"\x1aParticipantErasureFinished\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12;\n" +
@@ -2206,7 +2488,7 @@ func file_weir_conversation_v1_events_proto_rawDescGZIP() []byte {
 	return file_weir_conversation_v1_events_proto_rawDescData
 }
 
-var file_weir_conversation_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_weir_conversation_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_weir_conversation_v1_events_proto_goTypes = []any{
 	(*Event)(nil),                       // 0: weir.conversation.v1.Event
 	(*ConversationCreated)(nil),         // 1: weir.conversation.v1.ConversationCreated
@@ -2221,30 +2503,33 @@ var file_weir_conversation_v1_events_proto_goTypes = []any{
 	(*ConversationArchived)(nil),        // 10: weir.conversation.v1.ConversationArchived
 	(*MessagesRedacted)(nil),            // 11: weir.conversation.v1.MessagesRedacted
 	(*Marks)(nil),                       // 12: weir.conversation.v1.Marks
-	(*OpenCall)(nil),                    // 13: weir.conversation.v1.OpenCall
-	(*Summary)(nil),                     // 14: weir.conversation.v1.Summary
-	(*PendingTurn)(nil),                 // 15: weir.conversation.v1.PendingTurn
-	(*Replaced)(nil),                    // 16: weir.conversation.v1.Replaced
-	(*ErasedEvent)(nil),                 // 17: weir.conversation.v1.ErasedEvent
-	(*ConversationDeleted)(nil),         // 18: weir.conversation.v1.ConversationDeleted
-	(*ErasureFinished)(nil),             // 19: weir.conversation.v1.ErasureFinished
-	(*GroupMembersChanged)(nil),         // 20: weir.conversation.v1.GroupMembersChanged
-	(*GroupPut)(nil),                    // 21: weir.conversation.v1.GroupPut
-	(*GroupDeleted)(nil),                // 22: weir.conversation.v1.GroupDeleted
-	(*RetentionPut)(nil),                // 23: weir.conversation.v1.RetentionPut
-	(*ParticipantErasureRequested)(nil), // 24: weir.conversation.v1.ParticipantErasureRequested
-	(*ParticipantErasureAdvanced)(nil),  // 25: weir.conversation.v1.ParticipantErasureAdvanced
-	(*ParticipantErasureFinished)(nil),  // 26: weir.conversation.v1.ParticipantErasureFinished
-	nil,                                 // 27: weir.conversation.v1.Marks.LastTurnsEntry
-	(*Parent)(nil),                      // 28: weir.conversation.v1.Parent
-	(*Group)(nil),                       // 29: weir.conversation.v1.Group
-	(*timestamppb.Timestamp)(nil),       // 30: google.protobuf.Timestamp
-	(ConversationState)(0),              // 31: weir.conversation.v1.ConversationState
-	(*Part)(nil),                        // 32: weir.conversation.v1.Part
-	(*Range)(nil),                       // 33: weir.conversation.v1.Range
-	(Erasure)(0),                        // 34: weir.conversation.v1.Erasure
-	(*ErasureCounts)(nil),               // 35: weir.conversation.v1.ErasureCounts
-	(*RetentionRule)(nil),               // 36: weir.conversation.v1.RetentionRule
+	(*PendingApproval)(nil),             // 13: weir.conversation.v1.PendingApproval
+	(*Erasing)(nil),                     // 14: weir.conversation.v1.Erasing
+	(*RequestedErasure)(nil),            // 15: weir.conversation.v1.RequestedErasure
+	(*OpenCall)(nil),                    // 16: weir.conversation.v1.OpenCall
+	(*Summary)(nil),                     // 17: weir.conversation.v1.Summary
+	(*PendingTurn)(nil),                 // 18: weir.conversation.v1.PendingTurn
+	(*Replaced)(nil),                    // 19: weir.conversation.v1.Replaced
+	(*ErasedEvent)(nil),                 // 20: weir.conversation.v1.ErasedEvent
+	(*ConversationDeleted)(nil),         // 21: weir.conversation.v1.ConversationDeleted
+	(*ErasureFinished)(nil),             // 22: weir.conversation.v1.ErasureFinished
+	(*GroupMembersChanged)(nil),         // 23: weir.conversation.v1.GroupMembersChanged
+	(*GroupPut)(nil),                    // 24: weir.conversation.v1.GroupPut
+	(*GroupDeleted)(nil),                // 25: weir.conversation.v1.GroupDeleted
+	(*RetentionPut)(nil),                // 26: weir.conversation.v1.RetentionPut
+	(*ParticipantErasureRequested)(nil), // 27: weir.conversation.v1.ParticipantErasureRequested
+	(*ParticipantErasureAdvanced)(nil),  // 28: weir.conversation.v1.ParticipantErasureAdvanced
+	(*ParticipantErasureFinished)(nil),  // 29: weir.conversation.v1.ParticipantErasureFinished
+	nil,                                 // 30: weir.conversation.v1.Marks.LastTurnsEntry
+	(*Parent)(nil),                      // 31: weir.conversation.v1.Parent
+	(*Group)(nil),                       // 32: weir.conversation.v1.Group
+	(*timestamppb.Timestamp)(nil),       // 33: google.protobuf.Timestamp
+	(ConversationState)(0),              // 34: weir.conversation.v1.ConversationState
+	(*Part)(nil),                        // 35: weir.conversation.v1.Part
+	(*Range)(nil),                       // 36: weir.conversation.v1.Range
+	(Erasure)(0),                        // 37: weir.conversation.v1.Erasure
+	(*ErasureCounts)(nil),               // 38: weir.conversation.v1.ErasureCounts
+	(*RetentionRule)(nil),               // 39: weir.conversation.v1.RetentionRule
 }
 var file_weir_conversation_v1_events_proto_depIdxs = []int32{
 	1,  // 0: weir.conversation.v1.Event.conversation_created:type_name -> weir.conversation.v1.ConversationCreated
@@ -2254,54 +2539,59 @@ var file_weir_conversation_v1_events_proto_depIdxs = []int32{
 	9,  // 4: weir.conversation.v1.Event.conversation_reopened:type_name -> weir.conversation.v1.ConversationReopened
 	10, // 5: weir.conversation.v1.Event.conversation_archived:type_name -> weir.conversation.v1.ConversationArchived
 	11, // 6: weir.conversation.v1.Event.messages_redacted:type_name -> weir.conversation.v1.MessagesRedacted
-	18, // 7: weir.conversation.v1.Event.conversation_deleted:type_name -> weir.conversation.v1.ConversationDeleted
-	19, // 8: weir.conversation.v1.Event.erasure_finished:type_name -> weir.conversation.v1.ErasureFinished
-	20, // 9: weir.conversation.v1.Event.group_members_changed:type_name -> weir.conversation.v1.GroupMembersChanged
-	21, // 10: weir.conversation.v1.Event.group_put:type_name -> weir.conversation.v1.GroupPut
-	22, // 11: weir.conversation.v1.Event.group_deleted:type_name -> weir.conversation.v1.GroupDeleted
-	23, // 12: weir.conversation.v1.Event.retention_put:type_name -> weir.conversation.v1.RetentionPut
-	24, // 13: weir.conversation.v1.Event.participant_erasure_requested:type_name -> weir.conversation.v1.ParticipantErasureRequested
-	25, // 14: weir.conversation.v1.Event.participant_erasure_advanced:type_name -> weir.conversation.v1.ParticipantErasureAdvanced
-	26, // 15: weir.conversation.v1.Event.participant_erasure_finished:type_name -> weir.conversation.v1.ParticipantErasureFinished
-	28, // 16: weir.conversation.v1.ConversationCreated.ancestors:type_name -> weir.conversation.v1.Parent
-	29, // 17: weir.conversation.v1.ConversationCreated.groups:type_name -> weir.conversation.v1.Group
+	21, // 7: weir.conversation.v1.Event.conversation_deleted:type_name -> weir.conversation.v1.ConversationDeleted
+	22, // 8: weir.conversation.v1.Event.erasure_finished:type_name -> weir.conversation.v1.ErasureFinished
+	23, // 9: weir.conversation.v1.Event.group_members_changed:type_name -> weir.conversation.v1.GroupMembersChanged
+	24, // 10: weir.conversation.v1.Event.group_put:type_name -> weir.conversation.v1.GroupPut
+	25, // 11: weir.conversation.v1.Event.group_deleted:type_name -> weir.conversation.v1.GroupDeleted
+	26, // 12: weir.conversation.v1.Event.retention_put:type_name -> weir.conversation.v1.RetentionPut
+	27, // 13: weir.conversation.v1.Event.participant_erasure_requested:type_name -> weir.conversation.v1.ParticipantErasureRequested
+	28, // 14: weir.conversation.v1.Event.participant_erasure_advanced:type_name -> weir.conversation.v1.ParticipantErasureAdvanced
+	29, // 15: weir.conversation.v1.Event.participant_erasure_finished:type_name -> weir.conversation.v1.ParticipantErasureFinished
+	31, // 16: weir.conversation.v1.ConversationCreated.ancestors:type_name -> weir.conversation.v1.Parent
+	32, // 17: weir.conversation.v1.ConversationCreated.groups:type_name -> weir.conversation.v1.Group
 	2,  // 18: weir.conversation.v1.ConversationCreated.imported:type_name -> weir.conversation.v1.Imported
 	12, // 19: weir.conversation.v1.ConversationCreated.marks:type_name -> weir.conversation.v1.Marks
-	30, // 20: weir.conversation.v1.Imported.create_time:type_name -> google.protobuf.Timestamp
-	31, // 21: weir.conversation.v1.Imported.state:type_name -> weir.conversation.v1.ConversationState
+	33, // 20: weir.conversation.v1.Imported.create_time:type_name -> google.protobuf.Timestamp
+	34, // 21: weir.conversation.v1.Imported.state:type_name -> weir.conversation.v1.ConversationState
 	4,  // 22: weir.conversation.v1.MessagesAppended.messages:type_name -> weir.conversation.v1.AppendedMessage
-	32, // 23: weir.conversation.v1.AppendedMessage.parts:type_name -> weir.conversation.v1.Part
-	33, // 24: weir.conversation.v1.AppendedMessage.summarizes:type_name -> weir.conversation.v1.Range
-	30, // 25: weir.conversation.v1.AppendedMessage.create_time:type_name -> google.protobuf.Timestamp
-	34, // 26: weir.conversation.v1.AppendedMessage.erasure:type_name -> weir.conversation.v1.Erasure
+	35, // 23: weir.conversation.v1.AppendedMessage.parts:type_name -> weir.conversation.v1.Part
+	36, // 24: weir.conversation.v1.AppendedMessage.summarizes:type_name -> weir.conversation.v1.Range
+	33, // 25: weir.conversation.v1.AppendedMessage.create_time:type_name -> google.protobuf.Timestamp
+	37, // 26: weir.conversation.v1.AppendedMessage.erasure:type_name -> weir.conversation.v1.Erasure
 	6,  // 27: weir.conversation.v1.ConversationUpdated.labels:type_name -> weir.conversation.v1.LabelSet
 	7,  // 28: weir.conversation.v1.ConversationUpdated.participants:type_name -> weir.conversation.v1.ParticipantSet
-	29, // 29: weir.conversation.v1.ParticipantSet.groups:type_name -> weir.conversation.v1.Group
+	32, // 29: weir.conversation.v1.ParticipantSet.groups:type_name -> weir.conversation.v1.Group
 	4,  // 30: weir.conversation.v1.ConversationClosed.results:type_name -> weir.conversation.v1.AppendedMessage
 	4,  // 31: weir.conversation.v1.ConversationArchived.results:type_name -> weir.conversation.v1.AppendedMessage
-	16, // 32: weir.conversation.v1.MessagesRedacted.messages:type_name -> weir.conversation.v1.Replaced
-	17, // 33: weir.conversation.v1.MessagesRedacted.erased:type_name -> weir.conversation.v1.ErasedEvent
+	19, // 32: weir.conversation.v1.MessagesRedacted.messages:type_name -> weir.conversation.v1.Replaced
+	20, // 33: weir.conversation.v1.MessagesRedacted.erased:type_name -> weir.conversation.v1.ErasedEvent
 	12, // 34: weir.conversation.v1.MessagesRedacted.marks:type_name -> weir.conversation.v1.Marks
-	13, // 35: weir.conversation.v1.Marks.calls:type_name -> weir.conversation.v1.OpenCall
-	14, // 36: weir.conversation.v1.Marks.summaries:type_name -> weir.conversation.v1.Summary
-	15, // 37: weir.conversation.v1.Marks.turns:type_name -> weir.conversation.v1.PendingTurn
-	30, // 38: weir.conversation.v1.Marks.update_time:type_name -> google.protobuf.Timestamp
-	27, // 39: weir.conversation.v1.Marks.last_turns:type_name -> weir.conversation.v1.Marks.LastTurnsEntry
-	33, // 40: weir.conversation.v1.Summary.range:type_name -> weir.conversation.v1.Range
-	30, // 41: weir.conversation.v1.PendingTurn.expire_time:type_name -> google.protobuf.Timestamp
-	4,  // 42: weir.conversation.v1.Replaced.message:type_name -> weir.conversation.v1.AppendedMessage
-	35, // 43: weir.conversation.v1.ErasureFinished.counts:type_name -> weir.conversation.v1.ErasureCounts
-	29, // 44: weir.conversation.v1.GroupMembersChanged.group:type_name -> weir.conversation.v1.Group
-	4,  // 45: weir.conversation.v1.GroupMembersChanged.messages:type_name -> weir.conversation.v1.AppendedMessage
-	29, // 46: weir.conversation.v1.GroupPut.group:type_name -> weir.conversation.v1.Group
-	36, // 47: weir.conversation.v1.RetentionPut.rules:type_name -> weir.conversation.v1.RetentionRule
-	35, // 48: weir.conversation.v1.ParticipantErasureAdvanced.counts:type_name -> weir.conversation.v1.ErasureCounts
-	35, // 49: weir.conversation.v1.ParticipantErasureFinished.counts:type_name -> weir.conversation.v1.ErasureCounts
-	50, // [50:50] is the sub-list for method output_type
-	50, // [50:50] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	16, // 35: weir.conversation.v1.Marks.calls:type_name -> weir.conversation.v1.OpenCall
+	17, // 36: weir.conversation.v1.Marks.summaries:type_name -> weir.conversation.v1.Summary
+	18, // 37: weir.conversation.v1.Marks.turns:type_name -> weir.conversation.v1.PendingTurn
+	33, // 38: weir.conversation.v1.Marks.update_time:type_name -> google.protobuf.Timestamp
+	30, // 39: weir.conversation.v1.Marks.last_turns:type_name -> weir.conversation.v1.Marks.LastTurnsEntry
+	13, // 40: weir.conversation.v1.Marks.approvals:type_name -> weir.conversation.v1.PendingApproval
+	14, // 41: weir.conversation.v1.Marks.erasing:type_name -> weir.conversation.v1.Erasing
+	15, // 42: weir.conversation.v1.Marks.requested:type_name -> weir.conversation.v1.RequestedErasure
+	33, // 43: weir.conversation.v1.PendingApproval.create_time:type_name -> google.protobuf.Timestamp
+	38, // 44: weir.conversation.v1.RequestedErasure.counts:type_name -> weir.conversation.v1.ErasureCounts
+	36, // 45: weir.conversation.v1.Summary.range:type_name -> weir.conversation.v1.Range
+	33, // 46: weir.conversation.v1.PendingTurn.expire_time:type_name -> google.protobuf.Timestamp
+	4,  // 47: weir.conversation.v1.Replaced.message:type_name -> weir.conversation.v1.AppendedMessage
+	38, // 48: weir.conversation.v1.ErasureFinished.counts:type_name -> weir.conversation.v1.ErasureCounts
+	32, // 49: weir.conversation.v1.GroupMembersChanged.group:type_name -> weir.conversation.v1.Group
+	4,  // 50: weir.conversation.v1.GroupMembersChanged.messages:type_name -> weir.conversation.v1.AppendedMessage
+	32, // 51: weir.conversation.v1.GroupPut.group:type_name -> weir.conversation.v1.Group
+	39, // 52: weir.conversation.v1.RetentionPut.rules:type_name -> weir.conversation.v1.RetentionRule
+	38, // 53: weir.conversation.v1.ParticipantErasureAdvanced.counts:type_name -> weir.conversation.v1.ErasureCounts
+	38, // 54: weir.conversation.v1.ParticipantErasureFinished.counts:type_name -> weir.conversation.v1.ErasureCounts
+	55, // [55:55] is the sub-list for method output_type
+	55, // [55:55] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_weir_conversation_v1_events_proto_init() }
@@ -2338,7 +2628,7 @@ func file_weir_conversation_v1_events_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_conversation_v1_events_proto_rawDesc), len(file_weir_conversation_v1_events_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -103,8 +103,17 @@ type MessageServiceClient interface {
 	// INDEX_REBUILDING.
 	SearchMessages(ctx context.Context, in *SearchMessagesRequest, opts ...grpc.CallOption) (*SearchMessagesResponse, error)
 	// RedactMessage erases the content of one message; its place stays. Authors
-	// may, and holders of `conversation.erase`. Redacting twice is fine. A message
-	// of a fork's shared past is redacted in the conversation it was said in.
+	// may, as long as they take part, and holders of `conversation.erase`. Redacting
+	// twice is fine. A message of a fork's shared past is redacted in the conversation
+	// it was said in, and shows so in all forks.
+	//
+	// What stays is that there was a message: its id, author, time and position, what
+	// it replied to, and the fingerprint by which a retry of it is known. It is not
+	// pinned any more, stands for no range, opens no call and waits for no turn; the
+	// result of a call that was redacted is taken from weir's own operations alone.
+	// Its bytes are overwritten in the files of the journal, and what is being written
+	// in the conversation begins anew. A title that was changed goes only with its
+	// conversation.
 	//
 	// Errors: CONVERSATION_NOT_FOUND, MESSAGE_NOT_FOUND, NOT_AUTHOR, STATE_CONFLICT
 	// (it is an approval that is pending), FIELD_INVALID (a shared past's).
@@ -308,8 +317,17 @@ type MessageServiceServer interface {
 	// INDEX_REBUILDING.
 	SearchMessages(context.Context, *SearchMessagesRequest) (*SearchMessagesResponse, error)
 	// RedactMessage erases the content of one message; its place stays. Authors
-	// may, and holders of `conversation.erase`. Redacting twice is fine. A message
-	// of a fork's shared past is redacted in the conversation it was said in.
+	// may, as long as they take part, and holders of `conversation.erase`. Redacting
+	// twice is fine. A message of a fork's shared past is redacted in the conversation
+	// it was said in, and shows so in all forks.
+	//
+	// What stays is that there was a message: its id, author, time and position, what
+	// it replied to, and the fingerprint by which a retry of it is known. It is not
+	// pinned any more, stands for no range, opens no call and waits for no turn; the
+	// result of a call that was redacted is taken from weir's own operations alone.
+	// Its bytes are overwritten in the files of the journal, and what is being written
+	// in the conversation begins anew. A title that was changed goes only with its
+	// conversation.
 	//
 	// Errors: CONVERSATION_NOT_FOUND, MESSAGE_NOT_FOUND, NOT_AUTHOR, STATE_CONFLICT
 	// (it is an approval that is pending), FIELD_INVALID (a shared past's).

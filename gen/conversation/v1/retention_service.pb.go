@@ -132,10 +132,12 @@ type ErasureCounts struct {
 	JournalEvents int64 `protobuf:"varint,3,opt,name=journal_events,json=journalEvents,proto3" json:"journal_events,omitempty"`
 	// Documents gone from Redis or written anew.
 	HotDocuments int64 `protobuf:"varint,4,opt,name=hot_documents,json=hotDocuments,proto3" json:"hot_documents,omitempty"`
-	// Snapshots gone.
+	// Snapshots gone. This and index_entries are what the replica found that
+	// finished the erasure: what another one had removed before it crashed is not
+	// counted.
 	Snapshots int64 `protobuf:"varint,5,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
-	// Entries gone from the search index of the replica that did it. The other
-	// replicas' go when they hear of it.
+	// Entries gone from that replica's search index. The others' go when they hear
+	// of it.
 	IndexEntries  int64 `protobuf:"varint,6,opt,name=index_entries,json=indexEntries,proto3" json:"index_entries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -38,13 +38,21 @@ type RetentionServiceClient interface {
 	// DeleteConversation erases all that was said in a conversation, from every
 	// store, and from the past that forks share with it. It is hidden from the
 	// first moment on; once begun it is finished, also after a crash. Deleting
-	// twice is fine.
+	// twice is fine. What stays is a tombstone: the conversation's id, its owner, who
+	// deleted it and when, and how much was erased. Its id is not given out again.
+	//
+	// Events are unlinked: no reader gets them any more, but files of the journal hold
+	// their bytes until the NATS server writes the block anew that they are in, which
+	// it does when more than half of a block is gone, or all. Redacting overwrites.
+	// What the registry and the gate recorded of operations is theirs to keep.
 	//
 	// Errors: CONVERSATION_NOT_FOUND.
 	DeleteConversation(ctx context.Context, in *DeleteConversationRequest, opts ...grpc.CallOption) (*DeleteConversationResponse, error)
 	// DeleteParticipantData redacts every message that a subject said in any
-	// conversation of the tenant. It goes on by itself: GetParticipantErasure says
-	// how far it is.
+	// conversation of the tenant: that it is the author of. It goes on by itself:
+	// GetParticipantErasure says how far it is. What the subject says after the
+	// request may stay, and so may what others say of it. Reasons that it gave for
+	// declining a turn or for a decision are in records of weir's own.
 	//
 	// Errors: IDEMPOTENCY_MISMATCH (request_id for another subject).
 	DeleteParticipantData(ctx context.Context, in *DeleteParticipantDataRequest, opts ...grpc.CallOption) (*DeleteParticipantDataResponse, error)
@@ -70,7 +78,8 @@ type RetentionServiceClient interface {
 	// parent is shorter), IDEMPOTENCY_MISMATCH, TOO_LARGE.
 	ImportConversation(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ImportConversationRequest, ImportConversationResponse], error)
 	// PutRetention says how long the tenant's conversations are kept. It replaces
-	// what was said before.
+	// what was said before. A conversation that waits for a person is kept until that
+	// one has decided. That retention archives one is no activity of it.
 	//
 	// Errors: FIELD_INVALID (an age of zero).
 	PutRetention(ctx context.Context, in *PutRetentionRequest, opts ...grpc.CallOption) (*PutRetentionResponse, error)
@@ -177,13 +186,21 @@ type RetentionServiceServer interface {
 	// DeleteConversation erases all that was said in a conversation, from every
 	// store, and from the past that forks share with it. It is hidden from the
 	// first moment on; once begun it is finished, also after a crash. Deleting
-	// twice is fine.
+	// twice is fine. What stays is a tombstone: the conversation's id, its owner, who
+	// deleted it and when, and how much was erased. Its id is not given out again.
+	//
+	// Events are unlinked: no reader gets them any more, but files of the journal hold
+	// their bytes until the NATS server writes the block anew that they are in, which
+	// it does when more than half of a block is gone, or all. Redacting overwrites.
+	// What the registry and the gate recorded of operations is theirs to keep.
 	//
 	// Errors: CONVERSATION_NOT_FOUND.
 	DeleteConversation(context.Context, *DeleteConversationRequest) (*DeleteConversationResponse, error)
 	// DeleteParticipantData redacts every message that a subject said in any
-	// conversation of the tenant. It goes on by itself: GetParticipantErasure says
-	// how far it is.
+	// conversation of the tenant: that it is the author of. It goes on by itself:
+	// GetParticipantErasure says how far it is. What the subject says after the
+	// request may stay, and so may what others say of it. Reasons that it gave for
+	// declining a turn or for a decision are in records of weir's own.
 	//
 	// Errors: IDEMPOTENCY_MISMATCH (request_id for another subject).
 	DeleteParticipantData(context.Context, *DeleteParticipantDataRequest) (*DeleteParticipantDataResponse, error)
@@ -209,7 +226,8 @@ type RetentionServiceServer interface {
 	// parent is shorter), IDEMPOTENCY_MISMATCH, TOO_LARGE.
 	ImportConversation(grpc.ClientStreamingServer[ImportConversationRequest, ImportConversationResponse]) error
 	// PutRetention says how long the tenant's conversations are kept. It replaces
-	// what was said before.
+	// what was said before. A conversation that waits for a person is kept until that
+	// one has decided. That retention archives one is no activity of it.
 	//
 	// Errors: FIELD_INVALID (an age of zero).
 	PutRetention(context.Context, *PutRetentionRequest) (*PutRetentionResponse, error)
