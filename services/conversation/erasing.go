@@ -75,6 +75,10 @@ func (e *eraser) erase(ctx context.Context, key journal.Key, s aggregate.Snapsho
 		return err
 	}
 	if !shows {
+		// Who finds none puts the new one.
+		if _, err := e.history.loop.Read(ctx, key); err != nil {
+			return err
+		}
 		return errStillShown
 	}
 	return e.hot.DropDrafts(ctx, key)
