@@ -17,7 +17,7 @@ import (
 // walkLength is how long the conversation is that is walked. In full:
 //
 //	go test ./services/conversation -run TestAWalk -walk 100000
-var walkLength = flag.Int("walk", 3000, "messages of the conversation that is walked")
+var walkLength = flag.Int("walk", 600, "messages of the conversation that is walked")
 
 // plainList is the conversation as it should be, kept by the test.
 type plainList struct {
@@ -123,7 +123,7 @@ func (w *walker) page(from int64, size int32, order conversationv1.Order) (next 
 func (w *walker) through(order conversationv1.Order) error {
 	seen := len(w.shown)
 	for from := int64(0); ; {
-		next, err := w.page(from, 1+rand.Int32N(500), order)
+		next, err := w.page(from, 1+rand.Int32N(200), order)
 		if err != nil {
 			return err
 		}
@@ -204,11 +204,11 @@ func TestAWalkThroughALongConversationShowsThePlainListWhileOthersAppend(t *test
 	m.create(replicas[0], "noise")
 	list := &plainList{erased: make(map[int64]bool), touched: make(map[int64]bool)}
 	for round := 0; list.head() < int64(*walkLength); round++ {
-		if err := list.write(m, replicas[round%2], fmt.Sprint("a", round), 10); err != nil {
+		if err := list.write(m, replicas[round%2], fmt.Sprint("a", round), 4); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := list.redact(m, replicas[0], 10, list.erased); err != nil {
+	if err := list.redact(m, replicas[0], 4, list.erased); err != nil {
 		t.Fatal(err)
 	}
 
@@ -227,7 +227,7 @@ func TestAWalkThroughALongConversationShowsThePlainListWhileOthersAppend(t *test
 			writing <- err
 		}()
 	}
-	go func() { writing <- list.redact(m, replicas[1], 5, list.touched) }()
+	go func() { writing <- list.redact(m, replicas[1], 2, list.touched) }()
 	together(t,
 		func() error { return walkers[0].through(conversationv1.Order_ORDER_OLDEST_FIRST) },
 		func() error { return walkers[1].through(conversationv1.Order_ORDER_OLDEST_FIRST) },
