@@ -89,7 +89,7 @@ func TestEveryRowIsMeasuredAndWritten(t *testing.T) {
 			continue
 		}
 		ratio, _ := line["ratio"].(float64)
-		if want := rates[r.name] / rates[r.ratioTo]; line["ratio_to"] != r.ratioTo || ratio < want-0.01 || ratio > want+0.01 {
+		if want := rates[r.name] / rates[r.ratioTo]; line["ratio_to"] != r.ratioTo || math.Abs(ratio-want) > 0.01*max(1, want) {
 			t.Errorf("%s is %v of %v, want %.3f of %s", r.name, line["ratio"], line["ratio_to"], want, r.ratioTo)
 		}
 		if !strings.Contains(out.String(), r.name) {

@@ -48,36 +48,47 @@ func (m *mesh) openPages() (*talks, error) {
 		return nil, err
 	}
 	m.pages = newTalks(conn, 0)
-	for _, talk := range []struct {
-		id   string
-		size int
-	}{{shortTalk, pageSize}, {longTalk, m.long}} {
-		if err := m.pages.begin(m.ctx, talk.id); err != nil {
-			return nil, err
+	old := int(oldPage(m.long)) - 1
+	for _, step := range []struct {
+		id         string
+		from, more int
+		atOnce     int
+	}{
+		// What pages are read of was said in as many events as it has messages.
+		{shortTalk, 0, pageSize, 1},
+		{longTalk, 0, old, atOnce},
+		{longTalk, old, pageSize, 1},
+		{longTalk, old + pageSize, m.long - old - 2*pageSize, atOnce},
+		{longTalk, m.long - pageSize, pageSize, 1},
+	} {
+		if step.from == 0 {
+			if err := m.pages.begin(m.ctx, step.id); err != nil {
+				return nil, err
+			}
 		}
-		if err := m.pages.fill(m.ctx, talk.id, talk.size); err != nil {
-			return nil, fmt.Errorf("filling %s: %w", talk.id, err)
+		if err := m.pages.fill(m.ctx, step.id, step.from, step.more, step.atOnce); err != nil {
+			return nil, fmt.Errorf("filling %s: %w", step.id, err)
 		}
 	}
 	return m.pages, nil
 }
 
-// fill says so many things in a conversation, whole hundreds. Which of them comes
+// fill says so many more things in a conversation, some at once. Which of them comes
 // first does not matter.
-func (t *talks) fill(ctx context.Context, id string, size int) error {
+func (t *talks) fill(ctx context.Context, id string, from, more, atOnce int) error {
 	var batches atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
 	for range longSeeders {
 		group.Go(func() error {
 			for {
 				first := int(batches.Add(1)-1) * atOnce
-				if first >= size {
+				if first >= more {
 					return nil
 				}
 				request := &conversationv1.AppendMessagesRequest{ConversationId: id}
 				for n := range atOnce {
 					request.Messages = append(request.Messages, &conversationv1.NewMessage{
-						MessageId: fmt.Sprintf("m%d", first+n), Parts: said(),
+						MessageId: fmt.Sprintf("m%d", from+first+n), Parts: said(),
 					})
 				}
 				if _, err := t.messages.AppendMessages(ctx, request); err != nil {

@@ -6,6 +6,9 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
 	conversationv1 "weir/gen/conversation/v1"
 )
 
@@ -43,21 +46,53 @@ func openTailFanout(m *mesh) (workload, error) {
 	if err := t.begin(m.ctx, tailedTalk); err != nil {
 		return nil, err
 	}
+	if err := t.say(m.ctx, tailedTalk, "first"); err != nil {
+		return nil, err
+	}
+	var services []conversationv1.MessageServiceClient
 	for range tailConnections {
 		conn, err := m.talker()
 		if err != nil {
 			return nil, err
 		}
-		service := conversationv1.NewMessageServiceClient(conn)
-		for range tailCount / tailConnections {
-			m.background("tail", func(ctx context.Context) error { return t.follow(ctx, service) })
-		}
+		services = append(services, conversationv1.NewMessageServiceClient(conn))
 	}
-	// All of them are there once each has the first message.
-	if err := t.reach(m.ctx); err != nil {
-		return nil, m.explain(err)
+	var group errgroup.Group
+	group.SetLimit(seeders) // a thousand at once is not what is measured
+	for i := range tailCount {
+		group.Go(func() error {
+			stream, err := t.join(m.ctx, services[i%tailConnections])
+			if err != nil {
+				return err
+			}
+			m.background("tail", func(context.Context) error { return t.follow(stream) })
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
 	}
 	return everyCaller(t.reach), nil
+}
+
+// tail is the stream of one that follows.
+type tail = grpc.ServerStreamingClient[conversationv1.TailMessagesResponse]
+
+// join begins a tail, which is there once it has the first message.
+func (t *tails) join(ctx context.Context, service conversationv1.MessageServiceClient) (tail, error) {
+	none := int64(0)
+	stream, err := service.TailMessages(ctx, &conversationv1.TailMessagesRequest{ConversationId: tailedTalk, After: &none})
+	if err != nil {
+		return nil, err
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		return nil, err
+	}
+	if first.GetMessage().GetPosition() != 1 {
+		return nil, fmt.Errorf("a tail begins with %v", first)
+	}
+	return stream, nil
 }
 
 // reach appends a message and waits until every tail has it.
@@ -81,12 +116,8 @@ func (t *tails) reach(ctx context.Context) error {
 
 // follow is one tail. That each position comes once and in order is checked, since
 // a tail that leaves some out would be a fast one.
-func (t *tails) follow(ctx context.Context, service conversationv1.MessageServiceClient) error {
-	position := int64(0)
-	stream, err := service.TailMessages(ctx, &conversationv1.TailMessagesRequest{ConversationId: tailedTalk, After: &position})
-	if err != nil {
-		return err
-	}
+func (t *tails) follow(stream tail) error {
+	position := int64(1)
 	for {
 		event, err := stream.Recv()
 		if err != nil {
