@@ -22,10 +22,10 @@ const (
 // held by disk_test.go where it says nothing of replicas:
 //
 // A deleted event is gone for everybody who asks NATS at once. In the server's
-// files it is gone when EraseEvents returns, also after a restart: the server
-// writes the event's block (up to 8 MB) anew, with random bytes in its place, and
-// removes the old file. What the file system, the disk or a backup keeps of removed
-// files nobody here can tell. A server that encrypts its files skips this step.
+// files it is gone when EraseEvents returns, on other replicas a moment later: the
+// server writes the event's block (up to 8 MB) anew, with random bytes in its place,
+// and removes the old file. What the file system, the disk or a backup keeps of
+// removed files nobody here can tell. A server that encrypts its files skips this.
 //
 // A purged event is gone for everybody who asks NATS at once, and stays in the
 // files: for ever in a block of which more than half is alive, and in the newest
