@@ -3,7 +3,7 @@
 // given, and the service's memory. It stops by itself, and fails unless every
 // reader was given every message once, in order, without any error.
 //
-//	make load ARGS='--conversations 1000 --writers 10 --tails 10 --rate 200 --for 1m'
+//	make load ARGS='--conversations 1000 --writers 10 --tails 10 --rate 150 --for 1m'
 package main
 
 import (
@@ -25,7 +25,7 @@ type options struct {
 	Conversations int           `help:"How many conversations there are." default:"1000" placeholder:"N"`
 	Writers       int           `help:"How many writers each conversation has." default:"10" placeholder:"N"`
 	Tails         int           `help:"How many readers tail each conversation." default:"10" placeholder:"N"`
-	Rate          float64       `help:"Messages a second that all writers say together, each at its turn." default:"200" placeholder:"N"`
+	Rate          float64       `help:"Messages a second that all writers say together, each at its turn." default:"150" placeholder:"N"`
 	For           time.Duration `help:"How long they write." default:"1m" placeholder:"DURATION"`
 	Dir           string        `help:"Folder for the servers' data, which is removed at the end." default:".weir" placeholder:"DIR"`
 }
