@@ -92,9 +92,6 @@ func (codec) Encode(c conversation, name string) ([]byte, error) {
 	return encodeRun(run), nil
 }
 
-// Decode reads back what it is given. A run may show more than the root says,
-// where it comes from a newer piece of a snapshot; the events that follow bring
-// the same.
 func (codec) Decode(fields map[string]string) (conversation, error) {
 	top, err := aggregate.DecodeRoot[root](fields)
 	if err != nil {
@@ -112,9 +109,6 @@ func (codec) Decode(fields map[string]string) (conversation, error) {
 		run, err := decodeRun([]byte(content))
 		if err != nil {
 			return conversation{}, fmt.Errorf("field %q: %w", name, err)
-		}
-		if beyond := top.Head - number*runLength; int64(len(run)) > beyond {
-			run = run[:max(0, beyond)]
 		}
 		runs.Set(number, run)
 	}

@@ -38,24 +38,6 @@ func TestADocumentThatIsDamagedIsNotDecoded(t *testing.T) {
 	}
 }
 
-// A run from a newer piece of a snapshot shows more than the root says.
-func TestARunThatIsAheadOfTheRootIsCut(t *testing.T) {
-	s := started(t)
-	s.must(s.run(saying(t, ann, "m1")))
-	old := s.document["root"]
-	s.must(s.run(saying(t, ann, "m2")))
-	c, err := codec{}.Decode(map[string]string{"root": old, "p:0": s.document["p:0"]})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, known := c.ids.find(hashID("m2")); known || c.Head != 1 {
-		t.Fatalf("the head is %d, and m2 is known: %v", c.Head, known)
-	}
-	if _, placed := c.place(2); placed {
-		t.Fatal("position 2 has a place")
-	}
-}
-
 // paged gives a state of messages of these sizes, as far as pages need it.
 func paged(sizes []uint32) conversation {
 	c := evolve(conversation{}, aggregate.Recorded[*conversationv1.Event]{Sequence: 1, Event: &conversationv1.Event{
