@@ -3,12 +3,9 @@ package conversation
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"testing"
-	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/protobuf/proto"
 
 	conversationv1 "weir/gen/conversation/v1"
@@ -17,62 +14,6 @@ import (
 	"weir/internal/journal"
 	"weir/internal/meshtest"
 )
-
-// gate stands in for the gate service: it writes to its stream.
-type gate struct {
-	*mesh
-	journal *journal.Journal
-	js      jetstream.JetStream
-	// last holds the version of each approval.
-	last map[string]uint64
-}
-
-func newGate(m *mesh) *gate {
-	m.t.Helper()
-	nc := m.nats.Connect()
-	j, err := journal.Open(m.t.Context(), nc, gateService, 1, slog.New(slog.DiscardHandler))
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	return &gate{mesh: m, journal: j, js: js, last: map[string]uint64{}}
-}
-
-// tell appends an event of an approval and gives it as a consumer gets it.
-func (g *gate) tell(approval string, event *gatev1.Event) journal.Event {
-	g.t.Helper()
-	data, err := proto.Marshal(event)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	e := journal.Event{
-		ID:   fmt.Sprintf("%s-%d", approval, g.last[approval]),
-		Type: string(event.ProtoReflect().WhichOneof(event.ProtoReflect().Descriptor().Oneofs().Get(0)).Message().FullName()),
-		Key:  journal.Key{Tenant: "acme", Kind: "approval", ID: approval},
-		Time: time.Now().UTC().Truncate(time.Microsecond), Data: data,
-	}
-	if e.Sequence, err = g.journal.Append(g.t.Context(), e, g.last[approval]); err != nil {
-		g.t.Fatal(err)
-	}
-	g.last[approval] = e.Sequence
-	return e
-}
-
-// listened waits until the conversation service is done with all that was told.
-func (g *gate) listened() {
-	g.t.Helper()
-	last, err := g.journal.LastSequence(g.t.Context())
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	meshtest.Eventually(g.t, fmt.Sprintf("event %d is acknowledged", last), func() bool {
-		consumer, err := g.js.Consumer(g.t.Context(), journal.StreamName(gateService), approvalsConsumer)
-		return err == nil && consumer.CachedInfo().AckFloor.Stream == last
-	})
-}
 
 // asks tells that somebody's operation in a conversation needs a person with a scope.
 func (g *gate) asks(approval, requester, conversation string, scopes ...string) journal.Event {

@@ -7,9 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
-	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/protobuf/proto"
 
 	conversationv1 "weir/gen/conversation/v1"
@@ -18,64 +16,7 @@ import (
 	"weir/internal/backend"
 	"weir/internal/fault"
 	"weir/internal/journal"
-	"weir/internal/meshtest"
 )
-
-// registry stands in for the registry service: it writes to its stream.
-type registry struct {
-	*mesh
-	journal *journal.Journal
-	js      jetstream.JetStream
-	// last holds the version of each invocation.
-	last map[string]uint64
-}
-
-func newRegistry(m *mesh) *registry {
-	m.t.Helper()
-	nc := m.nats.Connect()
-	j, err := journal.Open(m.t.Context(), nc, registryService, 1, slog.New(slog.DiscardHandler))
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	return &registry{mesh: m, journal: j, js: js, last: map[string]uint64{}}
-}
-
-// tell appends an event of an invocation and gives it as a consumer gets it.
-func (r *registry) tell(invocation string, event *registryv1.Event) journal.Event {
-	r.t.Helper()
-	data, err := proto.Marshal(event)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	e := journal.Event{
-		ID:   fmt.Sprintf("%s-%d", invocation, r.last[invocation]),
-		Type: string(event.ProtoReflect().WhichOneof(event.ProtoReflect().Descriptor().Oneofs().Get(0)).Message().FullName()),
-		Key:  journal.Key{Tenant: "acme", Kind: "invocation", ID: invocation},
-		Time: time.Now().UTC().Truncate(time.Microsecond), Data: data,
-	}
-	if e.Sequence, err = r.journal.Append(r.t.Context(), e, r.last[invocation]); err != nil {
-		r.t.Fatal(err)
-	}
-	r.last[invocation] = e.Sequence
-	return e
-}
-
-// listened waits until the conversation service is done with all that was told.
-func (r *registry) listened() {
-	r.t.Helper()
-	last, err := r.journal.LastSequence(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	meshtest.Eventually(r.t, fmt.Sprintf("event %d is acknowledged", last), func() bool {
-		consumer, err := r.js.Consumer(r.t.Context(), journal.StreamName(registryService), callsConsumer)
-		return err == nil && consumer.CachedInfo().AckFloor.Stream == last
-	})
-}
 
 func requestedEvent(invocation, caller, conversation string) *registryv1.Event {
 	return &registryv1.Event{Actor: caller, Event: &registryv1.Event_InvocationRequested{
