@@ -31,6 +31,7 @@ func TestThePrintedLinesWork(t *testing.T) {
 		"Hello, Bob",
 		"APPROVAL_STATE_APPROVED",
 		"INVOCATION_STATE_SUCCEEDED",
+		`\"conversation_id\":\"talk-`,
 		"Hello, Bob",
 	}
 	lines := printedLines(u.out.String())

@@ -83,6 +83,9 @@ func tour(grpcurl string, data home.Folder, at mesh.Addresses, now time.Time) []
 			"weir.registry.v1.OperationService/GetInvocation", fmt.Sprintf(`{"invocation_id": "say-%s"}`, id))},
 		{"the other agent finds the message in its inbox, and claims it", call(at.Inbox, "worker",
 			"weir.inbox.v1.InboxService/Claim", fmt.Sprintf(`{"goal": "bob", "request_id": "claim-%s"}`, id))},
+		{"… which says where it is: there it reads what was said", call(at.Conversation, "worker",
+			"weir.conversation.v1.MessageService/GetContext",
+			fmt.Sprintf(`{"conversation_id": "talk-%s", "max_tokens": {"tokens": 1000}}`, id))},
 	}
 }
 

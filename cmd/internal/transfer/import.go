@@ -39,6 +39,10 @@ func Import(ctx context.Context, t *console.Terminal, mesh conversationv1.Retent
 			return fmt.Errorf("%s: %s: is a message, and no conversation comes before it", file, line.Place)
 		}
 		if err := current.send(line); err != nil {
+			if ctx.Err() != nil {
+				// What the call says once it was told to end is of no use.
+				err = console.Explain(fault.From(ctx.Err()))
+			}
 			return fmt.Errorf("%s: %w", file, err)
 		}
 	}
