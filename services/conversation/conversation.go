@@ -433,9 +433,6 @@ func (r root) heard(position int64, m *conversationv1.AppendedMessage, at time.T
 	if s := m.GetSummarizes(); s != nil {
 		r.Summaries = append(slices.Clone(r.Summaries), summary{position, s.GetFirst(), s.GetLast()})
 	}
-	if m.CreateTime != nil {
-		return r // what was said elsewhere waits for nobody here
-	}
 	return r.turnsAfter(position, m, at)
 }
 

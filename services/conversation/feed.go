@@ -269,8 +269,12 @@ func (f *feeds) leave(it *feed) {
 func (f *feeds) read(ctx context.Context, it *feed) (*root, int, error) {
 	it.mu.Lock()
 	turn := it.turned
+	fields := []string{aggregate.RootField}
+	if it.loading || len(it.drafts) > 0 {
+		fields = nil // the ids too: which of the drafts have landed
+	}
 	it.mu.Unlock()
-	s, err := f.loop.Newest(ctx, it.key, aggregate.RootField)
+	s, err := f.loop.Newest(ctx, it.key, fields...)
 	if err != nil {
 		return nil, 0, err
 	}

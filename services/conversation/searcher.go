@@ -290,7 +290,7 @@ func (s *searcher) forget(ctx context.Context, key journal.Key, version uint64) 
 func (s *searcher) find(ctx context.Context, caller identity.Caller, conversationID, query string, size int, token string) ([]*conversationv1.Message, string, error) {
 	words, err := search.ParseQuery(query)
 	if err != nil {
-		return nil, "", fault.New(fault.FieldInvalid, "the query cannot be read").Field("query", err.Error())
+		return nil, "", err
 	}
 	after, err := openCursor(token)
 	if err != nil {
