@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"weir/cmd/internal/home"
 )
@@ -77,7 +78,7 @@ func (s *Stage) apart(ctx context.Context, server string) error {
 	s.harms = []harm{
 		{kills: []*process{gate}},
 		{kills: []*process{registry}},
-		{kills: []*process{nats}},
+		{kills: []*process{nats}, unnoticed: 2 * time.Second},
 		{flush: true},
 		{kills: []*process{redis}},
 		{kills: []*process{registry, gate}, flush: true},

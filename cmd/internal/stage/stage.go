@@ -37,6 +37,9 @@ type Stage struct {
 type harm struct {
 	kills []*process
 	flush bool
+	// unnoticed is how long the services that outlive it may go on saying that they
+	// are healthy: each asks itself once a second.
+	unnoticed time.Duration
 }
 
 func newStage() (*Stage, error) {
@@ -142,6 +145,11 @@ func (s *Stage) Disturb(ctx context.Context) (string, error) {
 		if err := p.start(); err != nil {
 			return "", err
 		}
+	}
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-time.After(h.unnoticed):
 	}
 	return h.String(), s.serving(ctx)
 }
