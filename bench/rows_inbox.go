@@ -30,7 +30,9 @@ func (m *mesh) openInboxes() (*inboxes, error) {
 	conn, err := m.service("inbox", identity.Caller{
 		Tenant: tenant, Subject: "service:bench", Scopes: []string{"inbox.claim", "inbox.enqueue"},
 	}, func(ctx context.Context, c serve.Config) error {
-		return inbox.Run(ctx, inbox.Config{Serve: c, Stores: m.stores(), Limit: inboxLimit})
+		return inbox.Run(ctx, inbox.Config{
+			Serve: c, Stores: m.stores(), Gate: "dns:///127.0.0.1:1", Conversation: "dns:///127.0.0.1:1", Limit: inboxLimit,
+		})
 	})
 	if err != nil {
 		return nil, err

@@ -32,6 +32,7 @@ const (
 	SelfTarget           Reason = "SELF_TARGET"
 	NotOwner             Reason = "NOT_OWNER"
 	NotAuthor            Reason = "NOT_AUTHOR"
+	NotWorker            Reason = "NOT_WORKER"
 	NotYourTurn          Reason = "NOT_YOUR_TURN"
 	PolicyDenied         Reason = "POLICY_DENIED"
 	AskLimit             Reason = "ASK_LIMIT"
@@ -57,6 +58,8 @@ const (
 
 	// The thing is in a state that does not allow it.
 	StaleClaim         Reason = "STALE_CLAIM"
+	InboxBusy          Reason = "INBOX_BUSY"
+	InboxDraining      Reason = "INBOX_DRAINING"
 	ApprovalPending    Reason = "APPROVAL_PENDING"
 	ApprovalDecided    Reason = "APPROVAL_DECIDED"
 	ApprovalDenied     Reason = "APPROVAL_DENIED"
@@ -135,6 +138,7 @@ var reasons = map[Reason]Kind{
 	SelfTarget:           KindForbidden,
 	NotOwner:             KindForbidden,
 	NotAuthor:            KindForbidden,
+	NotWorker:            KindForbidden,
 	NotYourTurn:          KindForbidden,
 	PolicyDenied:         KindForbidden,
 	AskLimit:             KindForbidden,
@@ -157,6 +161,8 @@ var reasons = map[Reason]Kind{
 	AlreadyExists:       KindExists,
 
 	StaleClaim:         KindPrecondition,
+	InboxBusy:          KindPrecondition,
+	InboxDraining:      KindPrecondition,
 	ApprovalPending:    KindPrecondition,
 	ApprovalDecided:    KindPrecondition,
 	ApprovalDenied:     KindPrecondition,

@@ -7,9 +7,12 @@ import (
 	registryv1 "weir/gen/registry/v1"
 )
 
-// The registry runs operations for callers that may be long gone; nobody else acts
-// for others.
-var onlyRegistry = []string{"service:registry"}
+// The registry runs operations for callers that may be long gone, and the inbox sends
+// what was dispatched and asks whether senders still may. Nobody else acts for others.
+var (
+	onlyRegistry     = []string{"service:registry"}
+	registryAndInbox = []string{"service:registry", "service:inbox"}
+)
 
 // Methods is the one list of what may be called by whom, over all services.
 //
@@ -62,8 +65,8 @@ var Methods = Table{
 	registryv1.OperationService_GetInvocation_FullMethodName:     {Scopes: []string{"operation.read", "operation.invoke"}},
 	registryv1.OperationService_ListInvocations_FullMethodName:   {Scopes: []string{"operation.read", "operation.invoke"}},
 
-	conversationv1.ConversationService_CreateConversation_FullMethodName:  {Scopes: []string{"conversation.write"}, ActsFor: onlyRegistry},
-	conversationv1.ConversationService_GetConversation_FullMethodName:     {Scopes: []string{"conversation.read", "conversation.admin", "approval.decide", "conversation.erase"}, ActsFor: onlyRegistry},
+	conversationv1.ConversationService_CreateConversation_FullMethodName:  {Scopes: []string{"conversation.write"}, ActsFor: registryAndInbox},
+	conversationv1.ConversationService_GetConversation_FullMethodName:     {Scopes: []string{"conversation.read", "conversation.admin", "approval.decide", "conversation.erase"}, ActsFor: registryAndInbox},
 	conversationv1.ConversationService_ListConversations_FullMethodName:   {Scopes: []string{"conversation.read"}, ActsFor: onlyRegistry},
 	conversationv1.ConversationService_UpdateConversation_FullMethodName:  {Scopes: []string{"conversation.write", "conversation.admin"}, ActsFor: onlyRegistry},
 	conversationv1.ConversationService_CloseConversation_FullMethodName:   {Scopes: []string{"conversation.write", "conversation.admin"}, ActsFor: onlyRegistry},
@@ -71,7 +74,7 @@ var Methods = Table{
 	conversationv1.ConversationService_ArchiveConversation_FullMethodName: {Scopes: []string{"conversation.write", "conversation.admin"}, ActsFor: onlyRegistry},
 	conversationv1.ConversationService_ForkConversation_FullMethodName:    {Scopes: []string{"conversation.write"}, ActsFor: onlyRegistry},
 
-	conversationv1.MessageService_AppendMessage_FullMethodName:  {Scopes: []string{"conversation.write"}, ActsFor: onlyRegistry},
+	conversationv1.MessageService_AppendMessage_FullMethodName:  {Scopes: []string{"conversation.write"}, ActsFor: registryAndInbox},
 	conversationv1.MessageService_AppendMessages_FullMethodName: {Scopes: []string{"conversation.write"}, ActsFor: onlyRegistry},
 	conversationv1.MessageService_AppendDelta_FullMethodName:    {Scopes: []string{"conversation.write"}, ActsFor: onlyRegistry},
 	conversationv1.MessageService_ListMessages_FullMethodName:   {Scopes: []string{"conversation.read", "conversation.admin", "approval.decide"}, ActsFor: onlyRegistry},
@@ -95,18 +98,37 @@ var Methods = Table{
 	conversationv1.RetentionService_PutRetention_FullMethodName:          {Scopes: []string{"conversation.admin"}},
 	conversationv1.RetentionService_GetRetention_FullMethodName:          {Scopes: []string{"conversation.admin"}},
 
-	inboxv1.InboxService_Enqueue_FullMethodName:     {Scopes: []string{"inbox.enqueue"}, ActsFor: onlyRegistry},
-	inboxv1.InboxService_Claim_FullMethodName:       {Scopes: []string{"inbox.claim"}},
-	inboxv1.InboxService_Extend_FullMethodName:      {Scopes: []string{"inbox.claim"}},
-	inboxv1.InboxService_Done_FullMethodName:        {Scopes: []string{"inbox.claim"}},
-	inboxv1.InboxService_Release_FullMethodName:     {Scopes: []string{"inbox.claim"}},
-	inboxv1.InboxService_Peek_FullMethodName:        {Scopes: []string{"inbox.claim", "inbox.operate"}},
-	inboxv1.InboxService_GetInbox_FullMethodName:    {Scopes: []string{"inbox.claim", "inbox.operate"}},
-	inboxv1.InboxService_ListInboxes_FullMethodName: {Scopes: []string{"inbox.claim", "inbox.operate"}},
+	inboxv1.InboxService_Enqueue_FullMethodName:      {Scopes: []string{"inbox.enqueue"}, ActsFor: onlyRegistry},
+	inboxv1.InboxService_EnqueueBatch_FullMethodName: {Scopes: []string{"inbox.enqueue"}, ActsFor: onlyRegistry},
+	inboxv1.InboxService_Claim_FullMethodName:        {Scopes: []string{"inbox.claim"}},
+	inboxv1.InboxService_Extend_FullMethodName:       {Scopes: []string{"inbox.claim"}},
+	inboxv1.InboxService_Done_FullMethodName:         {Scopes: []string{"inbox.claim"}},
+	inboxv1.InboxService_Release_FullMethodName:      {Scopes: []string{"inbox.claim"}},
+	inboxv1.InboxService_Peek_FullMethodName:         {Scopes: []string{"inbox.claim", "inbox.operate"}},
+	inboxv1.InboxService_GetInbox_FullMethodName:     {Scopes: []string{"inbox.claim", "inbox.operate"}},
+	inboxv1.InboxService_ListInboxes_FullMethodName:  {Scopes: []string{"inbox.claim", "inbox.operate"}},
+	inboxv1.InboxService_WatchInboxes_FullMethodName: {Scopes: []string{"inbox.claim", "inbox.operate"}},
+	inboxv1.InboxService_ListDead_FullMethodName:     {Scopes: []string{"inbox.claim", "inbox.operate"}},
+	inboxv1.InboxService_Redrive_FullMethodName:      {Scopes: []string{"inbox.operate"}},
+	inboxv1.InboxService_DiscardDead_FullMethodName:  {Scopes: []string{"inbox.operate"}},
+	inboxv1.InboxService_PauseInbox_FullMethodName:   {Scopes: []string{"inbox.operate"}},
+	inboxv1.InboxService_ResumeInbox_FullMethodName:  {Scopes: []string{"inbox.operate"}},
+	inboxv1.InboxService_DrainInbox_FullMethodName:   {Scopes: []string{"inbox.operate"}},
+	inboxv1.InboxService_ImportGoal_FullMethodName:   {Scopes: []string{"inbox.operate"}},
 
-	inboxv1.DispatchService_Begin_FullMethodName:       {Scopes: []string{"dispatch.write"}},
-	inboxv1.DispatchService_MarkSent_FullMethodName:    {Scopes: []string{"dispatch.write"}},
-	inboxv1.DispatchService_GetDispatch_FullMethodName: {Scopes: []string{"dispatch.read", "dispatch.write"}},
+	// An agent gives work away with its own words in the record, but reaches into the
+	// worker's conversations and inbox only by the operation dispatch/start.
+	inboxv1.DispatchService_Begin_FullMethodName:           {Scopes: []string{"dispatch.write"}},
+	inboxv1.DispatchService_MarkSent_FullMethodName:        {Scopes: []string{"dispatch.write"}},
+	inboxv1.DispatchService_Dispatch_FullMethodName:        {Scopes: []string{"dispatch.send"}, ActsFor: onlyRegistry},
+	inboxv1.DispatchService_Report_FullMethodName:          {Scopes: []string{"dispatch.report"}},
+	inboxv1.DispatchService_Accept_FullMethodName:          {Scopes: []string{"dispatch.write"}},
+	inboxv1.DispatchService_Reject_FullMethodName:          {Scopes: []string{"dispatch.write"}},
+	inboxv1.DispatchService_Abandon_FullMethodName:         {Scopes: []string{"dispatch.write", "inbox.operate"}},
+	inboxv1.DispatchService_GetDispatch_FullMethodName:     {Scopes: []string{"dispatch.read", "dispatch.write", "dispatch.report"}},
+	inboxv1.DispatchService_ListDispatches_FullMethodName:  {Scopes: []string{"dispatch.read", "dispatch.write", "dispatch.report"}},
+	inboxv1.DispatchService_GetGoal_FullMethodName:         {Scopes: []string{"dispatch.read", "dispatch.write"}},
+	inboxv1.DispatchService_WatchDispatches_FullMethodName: {Scopes: []string{"dispatch.read", "dispatch.write", "dispatch.report"}},
 }
 
 // reflectionMethods is what OpenReflection opens. grpcurl tries the first and falls back to

@@ -67,7 +67,7 @@ func TestTheOldestFinishedIdsAreForgotten(t *testing.T) {
 	p := newScript(t)
 	p.state = newInbox()
 	for i := range maxFinished { // as if one had been finished each second
-		p.state = p.state.finish(fmt.Sprint("old-", i), finished{At: start.Add(time.Duration(i) * time.Second), Sequence: uint64(i + 1)})
+		p.state = p.state.finish(fmt.Sprint("old-", i), finished{At: start.Add(time.Duration(i) * time.Second), Arrival: arrival{Sequence: uint64(i + 1)}})
 	}
 	p.state.Updated = start.Add(maxFinished * time.Second)
 	p.sequence, p.document = maxFinished, written(t, p.state.counted())

@@ -4,7 +4,9 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 
 	"google.golang.org/grpc"
 
@@ -17,11 +19,21 @@ import (
 type Config struct {
 	Serve  serve.Config   `embed:""`
 	Stores backend.Config `embed:""`
-	Limit  int            `name:"inbox-limit" help:"Messages that one inbox may hold: 1 to 10,000." default:"200"`
+	// Peers: what is dispatched goes into conversations, and the gate knows who may
+	// still send.
+	Gate         string `help:"Address of the gate." default:"dns:///127.0.0.1:7001" placeholder:"TARGET"`
+	Conversation string `help:"Address of the conversation service." default:"dns:///127.0.0.1:7003" placeholder:"TARGET"`
+	Limit        int    `name:"inbox-limit" help:"Messages that one inbox may hold: 1 to 10,000." default:"200"`
 }
 
 // Validate reports the first setting that can't work, by its flag.
 func (c *Config) Validate() error {
+	switch {
+	case c.Gate == "":
+		return errors.New("--gate: must be set")
+	case c.Conversation == "":
+		return errors.New("--conversation: must be set")
+	}
 	if c.Limit < 0 || c.Limit > maxLimit {
 		return fmt.Errorf("--inbox-limit: %d: want 1 to %d", c.Limit, maxLimit)
 	}
@@ -47,6 +59,17 @@ func Run(ctx context.Context, cfg Config) error {
 		return backend.Interrupted(ctx, fmt.Errorf("inbox: %w", err))
 	}
 	defer b.Close()
+
+	gate, err := serve.Dial(cfg.Gate, cfg.Serve.Peer)
+	if err != nil {
+		return fmt.Errorf("inbox: --gate: %w", err)
+	}
+	defer closing(b, gate)
+	conversation, err := serve.Dial(cfg.Conversation, cfg.Serve.Peer)
+	if err != nil {
+		return fmt.Errorf("inbox: --conversation: %w", err)
+	}
+	defer closing(b, conversation)
 
 	inboxes := newInboxLoop(b)
 	dispatches := newDispatchLoop(b)
@@ -74,4 +97,10 @@ func Run(ctx context.Context, cfg Config) error {
 func register(s *grpc.Server, inboxes *inboxServer, dispatches *dispatchServer) {
 	inboxv1.RegisterInboxServiceServer(s, inboxes)
 	inboxv1.RegisterDispatchServiceServer(s, dispatches)
+}
+
+func closing(b *backend.Backend, c io.Closer) {
+	if err := c.Close(); err != nil {
+		b.Log.Warn("connection not closed", "error", err)
+	}
 }

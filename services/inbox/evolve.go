@@ -18,8 +18,8 @@ func evolveInbox(s inbox, e aggregate.Recorded[*inboxv1.Event]) inbox {
 	s.touched = []string{aggregate.RootField}
 	s = s.advance(e.Time)
 	switch happened := e.Event.GetEvent().(type) {
-	case *inboxv1.Event_MessageEnqueued:
-		s = s.enqueued(happened.MessageEnqueued, e.Sequence)
+	case *inboxv1.Event_MessagesEnqueued:
+		s = s.enqueued(happened.MessagesEnqueued, e.Sequence)
 	case *inboxv1.Event_MessagesClaimed:
 		s = s.claimed(happened.MessagesClaimed, e.Sequence)
 	case *inboxv1.Event_LeaseExtended:
@@ -33,9 +33,9 @@ func evolveInbox(s inbox, e aggregate.Recorded[*inboxv1.Event]) inbox {
 	case *inboxv1.Event_MessagesReleased:
 		until := fromTimestamp(happened.MessagesReleased.GetNotBefore())
 		s = s.change(happened.MessagesReleased.GetMessageIds(), func(m message) message { return m.released(until) })
-	case *inboxv1.Event_LeasesExpired:
-		s = s.change(happened.LeasesExpired.GetMessageIds(), message.expired)
-		s = s.change(happened.LeasesExpired.GetDeadMessageIds(), message.died)
+	case *inboxv1.Event_DeadlinesPassed:
+		s = s.change(happened.DeadlinesPassed.GetLapsedMessageIds(), message.expired)
+		s = s.change(happened.DeadlinesPassed.GetDeadMessageIds(), message.died)
 	}
 	return s.forget().counted()
 }
@@ -49,21 +49,24 @@ func (s inbox) advance(now time.Time) inbox {
 	s.Updated = now
 	for id := range upTo(s.delayed, now) {
 		m, _ := s.messages.Get(id)
-		s.delayed = s.delayed.Delete(moment{m.NotBefore, m.Sequence})
+		s.delayed = s.delayed.Delete(moment{m.NotBefore, m.Arrival})
 		s.ready = s.ready.Set(m.place(), id)
 	}
 	return s
 }
 
-func (s inbox) enqueued(e *inboxv1.MessageEnqueued, sequence uint64) inbox {
-	return s.set(e.GetMessageId(), message{
-		State:       pending,
-		Sequence:    sequence,
-		Priority:    e.GetPriority(),
-		Bytes:       len(e.GetBody()),
-		Fingerprint: e.GetFingerprint(),
-		NotBefore:   fromTimestamp(e.GetNotBefore()),
-	})
+func (s inbox) enqueued(e *inboxv1.MessagesEnqueued, sequence uint64) inbox {
+	for i, m := range e.GetMessages() {
+		s = s.set(m.GetMessageId(), message{
+			State:       pending,
+			Arrival:     arrival{sequence, int32(i)},
+			Priority:    m.GetPriority(),
+			Bytes:       len(m.GetBody()),
+			Fingerprint: m.GetFingerprint(),
+			NotBefore:   fromTimestamp(m.GetNotBefore()),
+		})
+	}
+	return s
 }
 
 func (s inbox) claimed(e *inboxv1.MessagesClaimed, sequence uint64) inbox {
@@ -94,14 +97,14 @@ func (s inbox) done(ids []string, at time.Time) inbox {
 		s = s.unset(id, m)
 		s.messages = s.messages.Delete(id)
 		s.touched = append(s.touched, messageField+id)
-		s = s.finish(id, finished{At: at, Sequence: m.Sequence, Fingerprint: m.Fingerprint})
+		s = s.finish(id, finished{At: at, Arrival: m.Arrival, Fingerprint: m.Fingerprint})
 	}
 	return s
 }
 
 func (s inbox) finish(id string, f finished) inbox {
 	s.finished = s.finished.Set(id, f)
-	s.ends = s.ends.Set(moment{f.At, f.Sequence}, id)
+	s.ends = s.ends.Set(moment{f.At, f.Arrival}, id)
 	s.touched = append(s.touched, finishedField+id)
 	return s
 }
@@ -147,10 +150,10 @@ func (s inbox) set(id string, m message) inbox {
 	s.messages = s.messages.Set(id, m)
 	switch {
 	case m.State == claimed:
-		s.leases = s.leases.Set(moment{m.Hold.Until, m.Sequence}, id)
-		s.requests = s.requests.Set(ticket{m.Hold.Request, m.Sequence}, id)
+		s.leases = s.leases.Set(moment{m.Hold.Until, m.Arrival}, id)
+		s.requests = s.requests.Set(ticket{m.Hold.Request, m.Arrival}, id)
 	case m.standing(s.Updated) == delayed:
-		s.delayed = s.delayed.Set(moment{m.NotBefore, m.Sequence}, id)
+		s.delayed = s.delayed.Set(moment{m.NotBefore, m.Arrival}, id)
 	case m.State == pending:
 		s.ready = s.ready.Set(m.place(), id)
 	}
@@ -160,9 +163,9 @@ func (s inbox) set(id string, m message) inbox {
 
 // unset takes a message out of the indexes.
 func (s inbox) unset(id string, m message) inbox {
-	s.leases = s.leases.Delete(moment{m.Hold.Until, m.Sequence})
-	s.requests = s.requests.Delete(ticket{m.Hold.Request, m.Sequence})
-	s.delayed = s.delayed.Delete(moment{m.NotBefore, m.Sequence})
+	s.leases = s.leases.Delete(moment{m.Hold.Until, m.Arrival})
+	s.requests = s.requests.Delete(ticket{m.Hold.Request, m.Arrival})
+	s.delayed = s.delayed.Delete(moment{m.NotBefore, m.Arrival})
 	s.ready = s.ready.Delete(m.place())
 	return s
 }

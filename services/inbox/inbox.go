@@ -37,7 +37,7 @@ const (
 	// forgetAtOnce bounds what one event forgets. It is more than one event can
 	// finish, so the ids never get ahead of it.
 	forgetAtOnce = 128
-	// expireAtOnce bounds what one LeasesExpired names.
+	// expireAtOnce bounds what one DeadlinesPassed names.
 	expireAtOnce = 500
 	// maxServed bounds the bodies in one answer: a gRPC client takes 4 MiB
 	// unless it was told otherwise, and a claim that it can't receive would be
@@ -183,15 +183,17 @@ func decideEnqueue(s inbox, c enqueue, now time.Time) (*inboxv1.Event, error) {
 			s.Counts.Dead, maxDead, depth).
 			With("limit", strconv.Itoa(maxDead)).With("dead", strconv.Itoa(s.Counts.Dead)).With("depth", strconv.Itoa(depth))
 	}
-	return &inboxv1.Event{Actor: c.Sender, Event: &inboxv1.Event_MessageEnqueued{MessageEnqueued: &inboxv1.MessageEnqueued{
-		Goal:          c.Goal,
-		MessageId:     c.ID,
-		Sender:        c.Sender,
-		Body:          c.Body,
-		Priority:      c.Priority,
-		CorrelationId: c.Correlation,
-		NotBefore:     timestamp(c.NotBefore),
-		Fingerprint:   fingerprint,
+	return &inboxv1.Event{Actor: c.Sender, Event: &inboxv1.Event_MessagesEnqueued{MessagesEnqueued: &inboxv1.MessagesEnqueued{
+		Goal:   c.Goal,
+		Sender: c.Sender,
+		Messages: []*inboxv1.EnqueuedMessage{{
+			MessageId:     c.ID,
+			Body:          c.Body,
+			Priority:      c.Priority,
+			CorrelationId: c.Correlation,
+			NotBefore:     timestamp(c.NotBefore),
+			Fingerprint:   fingerprint,
+		}},
 	}}}, nil
 }
 
@@ -384,7 +386,7 @@ func decideExpire(s inbox, goal string, now time.Time) (*inboxv1.Event, error) {
 	if !s.exists() {
 		return nil, nil
 	}
-	expired := &inboxv1.LeasesExpired{Goal: goal}
+	expired := &inboxv1.DeadlinesPassed{Goal: goal}
 	n := 0
 	for id := range upTo(s.leases, now) {
 		if n++; n > expireAtOnce {
@@ -393,13 +395,13 @@ func decideExpire(s inbox, goal string, now time.Time) (*inboxv1.Event, error) {
 		if m, _ := s.messages.Get(id); m.standing(now) == spent {
 			expired.DeadMessageIds = append(expired.DeadMessageIds, id)
 		} else {
-			expired.MessageIds = append(expired.MessageIds, id)
+			expired.LapsedMessageIds = append(expired.LapsedMessageIds, id)
 		}
 	}
 	if n == 0 {
 		return nil, nil
 	}
-	return &inboxv1.Event{Actor: self, Event: &inboxv1.Event_LeasesExpired{LeasesExpired: expired}}, nil
+	return &inboxv1.Event{Actor: self, Event: &inboxv1.Event_DeadlinesPassed{DeadlinesPassed: expired}}, nil
 }
 
 // look decides nothing: it is for reading a state that is known to be the newest.

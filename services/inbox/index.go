@@ -13,31 +13,42 @@ import (
 // arrival. It never changes, so a message that comes back is at its old place.
 type place struct {
 	priority int32
-	sequence uint64
+	arrival  arrival
+}
+
+// arrival is when a message came: the sequence of its event, and which of the
+// messages in that event it is. No two messages of an inbox have the same.
+type arrival struct {
+	Sequence uint64 `json:"sequence"`
+	Index    int32  `json:"index,omitempty"`
+}
+
+func compareArrivals(a, b arrival) int {
+	return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.Index, b.Index))
 }
 
 func comparePlaces(a, b place) int {
-	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.sequence, b.sequence))
+	return cmp.Or(cmp.Compare(b.priority, a.priority), compareArrivals(a.arrival, b.arrival))
 }
 
 // moment is when something happens to a message by itself.
 type moment struct {
-	at       time.Time
-	sequence uint64
+	at      time.Time
+	arrival arrival
 }
 
 func compareMoments(a, b moment) int {
-	return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.sequence, b.sequence))
+	return cmp.Or(a.at.Compare(b.at), compareArrivals(a.arrival, b.arrival))
 }
 
 // ticket says under which request a message was claimed.
 type ticket struct {
-	request  string
-	sequence uint64
+	request string
+	arrival arrival
 }
 
 func compareTickets(a, b ticket) int {
-	return cmp.Or(cmp.Compare(a.request, b.request), cmp.Compare(a.sequence, b.sequence))
+	return cmp.Or(cmp.Compare(a.request, b.request), compareArrivals(a.arrival, b.arrival))
 }
 
 // The indexes of an inbox. All give message ids, and all are persistent: a

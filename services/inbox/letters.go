@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -16,7 +17,11 @@ import (
 const readsAtOnce = 32
 
 // letter is a message as it was enqueued.
-type letter = aggregate.Recorded[*inboxv1.Event]
+type letter struct {
+	*inboxv1.EnqueuedMessage
+	sender string
+	at     time.Time
+}
 
 // letters reads what messages say. The journal holds it, once; neither the
 // state nor Redis has a copy, so neither grows with what is written to agents.
@@ -30,15 +35,15 @@ func (l letters) read(ctx context.Context, key journal.Key, s inbox, ids []strin
 	for i, id := range ids {
 		m, _ := s.messages.Get(id)
 		group.Go(func() (err error) {
-			read[i], err = l.one(ctx, key, id, m.Sequence)
+			read[i], err = l.one(ctx, key, id, m.Arrival)
 			return err
 		})
 	}
 	return read, group.Wait()
 }
 
-func (l letters) one(ctx context.Context, key journal.Key, id string, sequence uint64) (letter, error) {
-	event, err := l.journal.Get(ctx, sequence)
+func (l letters) one(ctx context.Context, key journal.Key, id string, at arrival) (letter, error) {
+	event, err := l.journal.Get(ctx, at.Sequence)
 	if err != nil {
 		return letter{}, err
 	}
@@ -47,9 +52,10 @@ func (l letters) one(ctx context.Context, key journal.Key, id string, sequence u
 		return letter{}, err
 	}
 	// Whoever reads by a bare number makes sure that nobody gets another's mail.
-	if event.Key != key || read.Event.GetMessageEnqueued().GetMessageId() != id {
-		return letter{}, fault.New(fault.EventUnreadable, "what message %s says cannot be read", id).
-			Wrap(fmt.Errorf("event %d is of %s, not of %s", sequence, event.Key, key))
+	enqueued := read.Event.GetMessagesEnqueued()
+	if i := int(at.Index); event.Key == key && i < len(enqueued.GetMessages()) && enqueued.Messages[i].GetMessageId() == id {
+		return letter{enqueued.Messages[i], enqueued.GetSender(), read.Time}, nil
 	}
-	return read, nil
+	return letter{}, fault.New(fault.EventUnreadable, "what message %s says cannot be read", id).
+		Wrap(fmt.Errorf("event %d is of %s, and not of %s or not message %d", at.Sequence, event.Key, key, at.Index))
 }

@@ -22,7 +22,7 @@ import (
 // Two changes need no event, since time alone makes them: a delayed message
 // becomes servable at not_before, and a claim is void at the end of its lease.
 // From that instant on every replica answers so, whether or not anybody has
-// recorded the end (MessagesClaimed by the next worker, or LeasesExpired).
+// recorded the end (MessagesClaimed by the next worker, or DeadlinesPassed).
 
 // Limits of one message.
 const (
@@ -42,10 +42,10 @@ const (
 )
 
 // message is what an inbox keeps of a live message. What it says stands in the
-// event that enqueued it, at Sequence, and is kept nowhere else.
+// event that enqueued it, at Arrival, and is kept nowhere else.
 type message struct {
 	State       state     `json:"state"`
-	Sequence    uint64    `json:"sequence"`
+	Arrival     arrival   `json:"arrival"`
 	Priority    int32     `json:"priority,omitempty"`
 	Bytes       int       `json:"bytes"` // of the body
 	Fingerprint []byte    `json:"fingerprint"`
@@ -70,11 +70,11 @@ type hold struct {
 // finished is what outlives a message: enough to answer a retry of its enqueue.
 type finished struct {
 	At          time.Time `json:"at"`
-	Sequence    uint64    `json:"sequence"`
+	Arrival     arrival   `json:"arrival"`
 	Fingerprint []byte    `json:"fingerprint"`
 }
 
-func (m message) place() place { return place{m.Priority, m.Sequence} }
+func (m message) place() place { return place{m.Priority, m.Arrival} }
 
 // standing is where a message stands at a given time.
 type standing int

@@ -184,7 +184,7 @@ func TestAnInboxIsWhatIsOnPaper(t *testing.T) {
 					c.NotBefore = now.Add(seconds.Draw(t, "delay"))
 				}
 				content := fmt.Sprint(c.Body, c.Priority, c.NotBefore)
-				expected := "MessageEnqueued " + c.ID + " from agent:ann"
+				expected := "MessagesEnqueued " + c.ID + " from agent:ann"
 				if c.Priority != 0 {
 					expected += " priority 1"
 				}
@@ -287,7 +287,7 @@ func TestAnInboxIsWhatIsOnPaper(t *testing.T) {
 				slices.SortFunc(dead, byLease)
 				expected := "nothing"
 				if len(back)+len(dead) > 0 {
-					expected = fmt.Sprintf("LeasesExpired %v dead %v", ids(back), ids(dead))
+					expected = fmt.Sprintf("DeadlinesPassed %v dead %v", ids(back), ids(dead))
 				}
 				want(event, err, expected)
 			},

@@ -146,9 +146,9 @@ func offset(t time.Time) string {
 // told is an event in one line.
 func told(event *inboxv1.Event) string {
 	switch e := event.GetEvent().(type) {
-	case *inboxv1.Event_MessageEnqueued:
-		m := e.MessageEnqueued
-		line := "MessageEnqueued " + m.GetMessageId() + " from " + m.GetSender()
+	case *inboxv1.Event_MessagesEnqueued:
+		m := e.MessagesEnqueued.GetMessages()[0]
+		line := "MessagesEnqueued " + m.GetMessageId() + " from " + e.MessagesEnqueued.GetSender()
 		if m.GetPriority() != 0 {
 			line += fmt.Sprintf(" priority %d", m.GetPriority())
 		}
@@ -170,8 +170,8 @@ func told(event *inboxv1.Event) string {
 			line += " not before " + offset(t.AsTime())
 		}
 		return line
-	case *inboxv1.Event_LeasesExpired:
-		return fmt.Sprintf("LeasesExpired %v dead %v", e.LeasesExpired.GetMessageIds(), e.LeasesExpired.GetDeadMessageIds())
+	case *inboxv1.Event_DeadlinesPassed:
+		return fmt.Sprintf("DeadlinesPassed %v dead %v", e.DeadlinesPassed.GetLapsedMessageIds(), e.DeadlinesPassed.GetDeadMessageIds())
 	case *inboxv1.Event_DispatchBegun:
 		return fmt.Sprintf("DispatchBegun %s attempt %d", e.DispatchBegun.GetDispatchId(), e.DispatchBegun.GetAttempt())
 	case *inboxv1.Event_DispatchSent:

@@ -185,7 +185,7 @@ func (s *inboxServer) Peek(ctx context.Context, in *inboxv1.PeekRequest) (*inbox
 	if !after.Exists() {
 		return nil, notFound(in.GetGoal())
 	}
-	ids := after.State.limited(after.State.waiting(), orDefault(in.GetMax(), defaultPeek))
+	ids := after.State.limited(after.State.waiting(), orDefault(in.GetPageSize(), defaultPeek))
 	messages, err := s.messages(ctx, key, after.State, ids, at)
 	if err != nil {
 		return nil, err
@@ -317,16 +317,15 @@ func (s *inboxServer) messages(ctx context.Context, key journal.Key, state inbox
 }
 
 func toProto(m message, l letter, at time.Time) *inboxv1.Message {
-	enqueued := l.Event.GetMessageEnqueued()
 	standing := m.standing(at)
 	shown := &inboxv1.Message{
-		MessageId:     enqueued.GetMessageId(),
+		MessageId:     l.GetMessageId(),
 		State:         messageStates[standing],
-		Sender:        enqueued.GetSender(),
-		Body:          enqueued.GetBody(),
-		Priority:      enqueued.GetPriority(),
-		CorrelationId: enqueued.GetCorrelationId(),
-		EnqueueTime:   timestamppb.New(l.Time),
+		Sender:        l.sender,
+		Body:          l.GetBody(),
+		Priority:      l.GetPriority(),
+		CorrelationId: l.GetCorrelationId(),
+		EnqueueTime:   timestamppb.New(l.at),
 		NotBefore:     timestamp(m.NotBefore),
 		Deliveries:    m.Deliveries,
 		Reclaimed:     m.Reclaimed || standing == lapsed || standing == spent,

@@ -55,7 +55,7 @@ func (r *rig) start() *meshtest.Service {
 	r.t.Helper()
 	return r.issuer.Serve(func(ctx context.Context, c serve.Config) error {
 		return Run(ctx, Config{
-			Serve: c, Limit: 60,
+			Serve: c, Limit: 60, Gate: "dns:///127.0.0.1:1", Conversation: "dns:///127.0.0.1:1",
 			Stores: backend.Config{NATS: r.nats.URL(), Redis: r.redis.URL(), Replicas: 1},
 		})
 	}, identity.Caller{})
@@ -120,7 +120,7 @@ func (c client) inbox(goal string) *inboxv1.Inbox {
 
 func (c client) peek(goal string) []*inboxv1.Message {
 	c.t.Helper()
-	out, err := c.Peek(c.t.Context(), &inboxv1.PeekRequest{Goal: goal, Max: 100})
+	out, err := c.Peek(c.t.Context(), &inboxv1.PeekRequest{Goal: goal, PageSize: 100})
 	if err != nil {
 		c.t.Fatalf("peek into %s: %v", goal, err)
 	}
@@ -243,8 +243,8 @@ func TestTheEndOfALeaseIsRecordedWithoutACaller(t *testing.T) {
 	events := r.events("weir.inbox.acme.inbox.build")
 	meshtest.Eventually(t, "the end is in the journal", func() bool {
 		for _, e := range events() {
-			if expired := e.GetLeasesExpired(); expired != nil {
-				return e.GetActor() == "service:inbox" && slices.Equal(expired.GetMessageIds(), []string{"a"})
+			if expired := e.GetDeadlinesPassed(); expired != nil {
+				return e.GetActor() == "service:inbox" && slices.Equal(expired.GetLapsedMessageIds(), []string{"a"})
 			}
 		}
 		return false

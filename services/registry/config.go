@@ -22,6 +22,7 @@ type Config struct {
 	Stores       backend.Config `embed:""`
 	Gate         string         `help:"Address of the gate." default:"dns:///127.0.0.1:7001" placeholder:"TARGET"`
 	Conversation string         `help:"Address of the conversation service." default:"dns:///127.0.0.1:7003" placeholder:"TARGET"`
+	Inbox        string         `help:"Address of the inbox." default:"dns:///127.0.0.1:7004" placeholder:"TARGET"`
 }
 
 // Validate reports the first setting that can't work, by its flag.
@@ -31,6 +32,8 @@ func (c *Config) Validate() error {
 		return errors.New("--gate: must be set")
 	case c.Conversation == "":
 		return errors.New("--conversation: must be set")
+	case c.Inbox == "":
+		return errors.New("--inbox: must be set")
 	}
 	return nil
 }
@@ -61,13 +64,18 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("--conversation: %w", err)
 	}
 	defer closing(b, conversation)
+	inbox, err := serve.Dial(cfg.Inbox, cfg.Serve.Peer)
+	if err != nil {
+		return fmt.Errorf("--inbox: %w", err)
+	}
+	defer closing(b, inbox)
 
 	invocations := aggregate.New(invocationKind(), b.Journal, b.Hot, b.Log)
 	env := core{operations}
 	d := &driver{
 		env:         env,
 		gate:        gatev1.NewGateServiceClient(gate),
-		peers:       peers{"conversation": conversation},
+		peers:       peers{"conversation": conversation, "inbox": inbox},
 		invocations: invocations,
 		log:         b.Log,
 	}

@@ -61,7 +61,7 @@ func newRig(t *testing.T) *rig {
 func (r *rig) start() *meshtest.Service {
 	return r.issuer.Serve(func(ctx context.Context, c serve.Config) error {
 		return Run(ctx, Config{
-			Serve: c, Gate: r.peers, Conversation: r.peers,
+			Serve: c, Gate: r.peers, Conversation: r.peers, Inbox: r.peers,
 			Stores: backend.Config{NATS: r.nats.URL(), Redis: r.redis.URL(), Replicas: 1},
 		})
 	}, identity.Caller{Tenant: identity.AnyTenant, Subject: "service:registry", Scopes: []string{"gate.check"}})

@@ -24,13 +24,14 @@ const lifetime = 30 * 24 * time.Hour
 var (
 	AgentScopes = []string{
 		"operation.invoke", "operation.read", "approval.read", "approval.cancel",
-		"conversation.read", "inbox.claim", "dispatch.write", "weir.reflect",
+		"conversation.read", "inbox.claim", "dispatch.write", "dispatch.report", "weir.reflect",
 	}
 	ApproverScopes = []string{"approval.decide", "approval.read", "conversation.read", "weir.reflect"}
 	AdminScopes    = []string{"policy.admin", "policy.read", "weir.reflect"}
 	AuditorScopes  = []string{"audit.read", "policy.read", "weir.reflect"}
 	OperatorScopes = []string{
-		"inbox.operate", "conversation.read", "conversation.write", "dispatch.read", "operation.read", "weir.reflect",
+		"inbox.operate", "inbox.enqueue", "conversation.read", "conversation.write", "dispatch.read", "dispatch.write",
+		"dispatch.send", "operation.read", "weir.reflect",
 	}
 	// Archivists read every conversation of their tenant, and may erase.
 	ArchivistScopes = []string{
@@ -54,9 +55,9 @@ var People = map[string]identity.Caller{
 var Services = map[string]identity.Caller{
 	"service-gate": service("gate"),
 	"service-registry": service("registry",
-		"gate.check", "conversation.read", "conversation.write", "inbox.enqueue"),
+		"gate.check", "conversation.read", "conversation.write", "inbox.enqueue", "dispatch.send"),
 	"service-conversation": service("conversation"),
-	"service-inbox":        service("inbox"),
+	"service-inbox":        service("inbox", "gate.check", "conversation.read", "conversation.write"),
 }
 
 func service(name string, scopes ...string) identity.Caller {

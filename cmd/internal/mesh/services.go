@@ -30,10 +30,13 @@ func services(data home.Folder, p *ports, redis, nats string, metrics *prometheu
 			Logger:         log,
 		}
 	}
-	calling := on(p.registry)
-	calling.Peer = serve.DialConfig{
-		TokenFile: data.Token("service-registry"),
-		Plaintext: true, // its peers are this very process
+	calling := func(listener net.Listener, name string) serve.Config {
+		c := on(listener)
+		c.Peer = serve.DialConfig{
+			TokenFile: data.Token("service-" + name),
+			Plaintext: true, // its peers are this very process
+		}
+		return c
 	}
 	return []func(context.Context) error{
 		func(ctx context.Context) error {
@@ -41,14 +44,17 @@ func services(data home.Folder, p *ports, redis, nats string, metrics *prometheu
 		},
 		func(ctx context.Context) error {
 			return registry.Run(ctx, registry.Config{
-				Serve: calling, Stores: stores, Gate: p.addresses.Gate, Conversation: p.addresses.Conversation,
+				Serve: calling(p.registry, "registry"), Stores: stores,
+				Gate: p.addresses.Gate, Conversation: p.addresses.Conversation, Inbox: p.addresses.Inbox,
 			})
 		},
 		func(ctx context.Context) error {
 			return conversation.Run(ctx, conversation.Config{Serve: on(p.conversation), Stores: stores, Index: data.Search()})
 		},
 		func(ctx context.Context) error {
-			return inbox.Run(ctx, inbox.Config{Serve: on(p.inbox), Stores: stores})
+			return inbox.Run(ctx, inbox.Config{
+				Serve: calling(p.inbox, "inbox"), Stores: stores, Gate: p.addresses.Gate, Conversation: p.addresses.Conversation,
+			})
 		},
 	}
 }

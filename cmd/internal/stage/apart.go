@@ -70,10 +70,12 @@ func (s *Stage) apart(ctx context.Context, server string) error {
 	}
 	gate := service("gate", s.addresses.Gate, "--audit-key", s.keys.AuditKey())
 	conversation := service("conversation", s.addresses.Conversation)
-	inbox := service("inbox", s.addresses.Inbox)
+	inbox := service("inbox", s.addresses.Inbox,
+		"--gate", "dns:///"+s.addresses.Gate, "--conversation", "dns:///"+s.addresses.Conversation,
+		"--peer-token-file", s.keys.Token("service-inbox"))
 	registry := service("registry", s.addresses.Registry,
 		"--gate", "dns:///"+s.addresses.Gate, "--conversation", "dns:///"+s.addresses.Conversation,
-		"--peer-token-file", s.keys.Token("service-registry"))
+		"--inbox", "dns:///"+s.addresses.Inbox, "--peer-token-file", s.keys.Token("service-registry"))
 
 	s.harms = []harm{
 		{kills: []*process{gate}},

@@ -23,6 +23,63 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ReportKind is what a report says.
+type ReportKind int32
+
+const (
+	ReportKind_REPORT_KIND_UNSPECIFIED ReportKind = 0
+	ReportKind_REPORT_KIND_PROGRESS    ReportKind = 1
+	ReportKind_REPORT_KIND_BLOCKED     ReportKind = 2
+	ReportKind_REPORT_KIND_QUESTION    ReportKind = 3
+	// Takes evidence.
+	ReportKind_REPORT_KIND_DONE ReportKind = 4
+)
+
+// Enum value maps for ReportKind.
+var (
+	ReportKind_name = map[int32]string{
+		0: "REPORT_KIND_UNSPECIFIED",
+		1: "REPORT_KIND_PROGRESS",
+		2: "REPORT_KIND_BLOCKED",
+		3: "REPORT_KIND_QUESTION",
+		4: "REPORT_KIND_DONE",
+	}
+	ReportKind_value = map[string]int32{
+		"REPORT_KIND_UNSPECIFIED": 0,
+		"REPORT_KIND_PROGRESS":    1,
+		"REPORT_KIND_BLOCKED":     2,
+		"REPORT_KIND_QUESTION":    3,
+		"REPORT_KIND_DONE":        4,
+	}
+)
+
+func (x ReportKind) Enum() *ReportKind {
+	p := new(ReportKind)
+	*p = x
+	return p
+}
+
+func (x ReportKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ReportKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_inbox_v1_dispatch_service_proto_enumTypes[0].Descriptor()
+}
+
+func (ReportKind) Type() protoreflect.EnumType {
+	return &file_weir_inbox_v1_dispatch_service_proto_enumTypes[0]
+}
+
+func (x ReportKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ReportKind.Descriptor instead.
+func (ReportKind) EnumDescriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{0}
+}
+
 // DispatchState is where a dispatch stands.
 type DispatchState int32
 
@@ -30,6 +87,13 @@ const (
 	DispatchState_DISPATCH_STATE_UNSPECIFIED DispatchState = 0
 	DispatchState_DISPATCH_STATE_BEGUN       DispatchState = 1
 	DispatchState_DISPATCH_STATE_SENT        DispatchState = 2
+	DispatchState_DISPATCH_STATE_PROGRESS    DispatchState = 3
+	DispatchState_DISPATCH_STATE_BLOCKED     DispatchState = 4
+	DispatchState_DISPATCH_STATE_QUESTION    DispatchState = 5
+	DispatchState_DISPATCH_STATE_DONE        DispatchState = 6
+	DispatchState_DISPATCH_STATE_ACCEPTED    DispatchState = 7
+	DispatchState_DISPATCH_STATE_REJECTED    DispatchState = 8
+	DispatchState_DISPATCH_STATE_ABANDONED   DispatchState = 9
 )
 
 // Enum value maps for DispatchState.
@@ -38,11 +102,25 @@ var (
 		0: "DISPATCH_STATE_UNSPECIFIED",
 		1: "DISPATCH_STATE_BEGUN",
 		2: "DISPATCH_STATE_SENT",
+		3: "DISPATCH_STATE_PROGRESS",
+		4: "DISPATCH_STATE_BLOCKED",
+		5: "DISPATCH_STATE_QUESTION",
+		6: "DISPATCH_STATE_DONE",
+		7: "DISPATCH_STATE_ACCEPTED",
+		8: "DISPATCH_STATE_REJECTED",
+		9: "DISPATCH_STATE_ABANDONED",
 	}
 	DispatchState_value = map[string]int32{
 		"DISPATCH_STATE_UNSPECIFIED": 0,
 		"DISPATCH_STATE_BEGUN":       1,
 		"DISPATCH_STATE_SENT":        2,
+		"DISPATCH_STATE_PROGRESS":    3,
+		"DISPATCH_STATE_BLOCKED":     4,
+		"DISPATCH_STATE_QUESTION":    5,
+		"DISPATCH_STATE_DONE":        6,
+		"DISPATCH_STATE_ACCEPTED":    7,
+		"DISPATCH_STATE_REJECTED":    8,
+		"DISPATCH_STATE_ABANDONED":   9,
 	}
 )
 
@@ -57,11 +135,11 @@ func (x DispatchState) String() string {
 }
 
 func (DispatchState) Descriptor() protoreflect.EnumDescriptor {
-	return file_weir_inbox_v1_dispatch_service_proto_enumTypes[0].Descriptor()
+	return file_weir_inbox_v1_dispatch_service_proto_enumTypes[1].Descriptor()
 }
 
 func (DispatchState) Type() protoreflect.EnumType {
-	return &file_weir_inbox_v1_dispatch_service_proto_enumTypes[0]
+	return &file_weir_inbox_v1_dispatch_service_proto_enumTypes[1]
 }
 
 func (x DispatchState) Number() protoreflect.EnumNumber {
@@ -70,7 +148,7 @@ func (x DispatchState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DispatchState.Descriptor instead.
 func (DispatchState) EnumDescriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{0}
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{1}
 }
 
 // Dispatch is the record of one item of work given away.
@@ -80,16 +158,28 @@ type Dispatch struct {
 	Goal       string                 `protobuf:"bytes,2,opt,name=goal,proto3" json:"goal,omitempty"`
 	Item       string                 `protobuf:"bytes,3,opt,name=item,proto3" json:"item,omitempty"`
 	State      DispatchState          `protobuf:"varint,4,opt,name=state,proto3,enum=weir.inbox.v1.DispatchState" json:"state,omitempty"`
-	// Attempts counts the calls of Begin.
+	// Attempts counts the calls of Begin, and of Dispatch with a new request_id.
 	Attempts int32 `protobuf:"varint,5,opt,name=attempts,proto3" json:"attempts,omitempty"`
-	// Conversation_id is where the work goes on, once it was sent.
+	// Conversation_id is where the work goes on, once it was sent, or where it is
+	// going to, once that is known.
 	ConversationId string `protobuf:"bytes,6,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
 	// Unbegun is true when it was marked sent without a Begin.
 	Unbegun bool `protobuf:"varint,7,opt,name=unbegun,proto3" json:"unbegun,omitempty"`
 	// Owner is who began it.
-	Owner         string                 `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"`
-	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	UpdateTime    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
+	Owner      string                 `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"`
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
+	// Worker is the goal in whose inbox the work was put.
+	Worker string `protobuf:"bytes,11,opt,name=worker,proto3" json:"worker,omitempty"`
+	// Waits_for are items of the same goal that must be finished first: before it is
+	// sent, or before the worker goes on.
+	WaitsFor []string `protobuf:"bytes,12,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
+	// Report is the worker's newest.
+	Report *DispatchReport `protobuf:"bytes,13,opt,name=report,proto3" json:"report,omitempty"`
+	// Verdict_note is the owner's, or who abandoned it's.
+	VerdictNote string `protobuf:"bytes,14,opt,name=verdict_note,json=verdictNote,proto3" json:"verdict_note,omitempty"`
+	// Failure is why sending it was refused last; weir tries on.
+	Failure       string `protobuf:"bytes,15,opt,name=failure,proto3" json:"failure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -194,6 +284,172 @@ func (x *Dispatch) GetUpdateTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Dispatch) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *Dispatch) GetWaitsFor() []string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return nil
+}
+
+func (x *Dispatch) GetReport() *DispatchReport {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
+func (x *Dispatch) GetVerdictNote() string {
+	if x != nil {
+		return x.VerdictNote
+	}
+	return ""
+}
+
+func (x *Dispatch) GetFailure() string {
+	if x != nil {
+		return x.Failure
+	}
+	return ""
+}
+
+// DispatchReport is what a worker said.
+type DispatchReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          ReportKind             `protobuf:"varint,1,opt,name=kind,proto3,enum=weir.inbox.v1.ReportKind" json:"kind,omitempty"`
+	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	Evidence      []*Evidence            `protobuf:"bytes,3,rep,name=evidence,proto3" json:"evidence,omitempty"`
+	Reporter      string                 `protobuf:"bytes,4,opt,name=reporter,proto3" json:"reporter,omitempty"`
+	ReportTime    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=report_time,json=reportTime,proto3" json:"report_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DispatchReport) Reset() {
+	*x = DispatchReport{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DispatchReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DispatchReport) ProtoMessage() {}
+
+func (x *DispatchReport) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DispatchReport.ProtoReflect.Descriptor instead.
+func (*DispatchReport) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *DispatchReport) GetKind() ReportKind {
+	if x != nil {
+		return x.Kind
+	}
+	return ReportKind_REPORT_KIND_UNSPECIFIED
+}
+
+func (x *DispatchReport) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *DispatchReport) GetEvidence() []*Evidence {
+	if x != nil {
+		return x.Evidence
+	}
+	return nil
+}
+
+func (x *DispatchReport) GetReporter() string {
+	if x != nil {
+		return x.Reporter
+	}
+	return ""
+}
+
+func (x *DispatchReport) GetReportTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReportTime
+	}
+	return nil
+}
+
+// Evidence is an artifact or a link that shows the work.
+type Evidence struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Uri is where it is: an absolute URI of at most 2,000 characters.
+	Uri           string `protobuf:"bytes,1,opt,name=uri,proto3" json:"uri,omitempty"`
+	Title         string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Evidence) Reset() {
+	*x = Evidence{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Evidence) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Evidence) ProtoMessage() {}
+
+func (x *Evidence) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Evidence.ProtoReflect.Descriptor instead.
+func (*Evidence) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Evidence) GetUri() string {
+	if x != nil {
+		return x.Uri
+	}
+	return ""
+}
+
+func (x *Evidence) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
 type BeginRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Goal  string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
@@ -205,7 +461,7 @@ type BeginRequest struct {
 
 func (x *BeginRequest) Reset() {
 	*x = BeginRequest{}
-	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[1]
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -217,7 +473,7 @@ func (x *BeginRequest) String() string {
 func (*BeginRequest) ProtoMessage() {}
 
 func (x *BeginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[1]
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -230,7 +486,7 @@ func (x *BeginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginRequest.ProtoReflect.Descriptor instead.
 func (*BeginRequest) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{1}
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *BeginRequest) GetGoal() string {
@@ -253,7 +509,7 @@ type BeginResponse struct {
 	// Replay is true when it was begun before.
 	Replay bool `protobuf:"varint,2,opt,name=replay,proto3" json:"replay,omitempty"`
 	// Warning is set on a replay of one that was never marked sent: a
-	// conversation may exist without its first message.
+	// conversation may exist without its first message. It is named if known.
 	Warning       string `protobuf:"bytes,3,opt,name=warning,proto3" json:"warning,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -261,7 +517,7 @@ type BeginResponse struct {
 
 func (x *BeginResponse) Reset() {
 	*x = BeginResponse{}
-	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[2]
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -273,7 +529,7 @@ func (x *BeginResponse) String() string {
 func (*BeginResponse) ProtoMessage() {}
 
 func (x *BeginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[2]
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -286,7 +542,7 @@ func (x *BeginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginResponse.ProtoReflect.Descriptor instead.
 func (*BeginResponse) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{2}
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *BeginResponse) GetDispatch() *Dispatch {
@@ -311,17 +567,18 @@ func (x *BeginResponse) GetWarning() string {
 }
 
 type MarkSentRequest struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Goal           string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
-	Item           string                 `protobuf:"bytes,2,opt,name=item,proto3" json:"item,omitempty"`
-	ConversationId string                 `protobuf:"bytes,3,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Goal  string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	// Item is 1 to 128 characters, not blank, no control characters.
+	Item           string `protobuf:"bytes,2,opt,name=item,proto3" json:"item,omitempty"`
+	ConversationId string `protobuf:"bytes,3,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *MarkSentRequest) Reset() {
 	*x = MarkSentRequest{}
-	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[3]
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -333,7 +590,7 @@ func (x *MarkSentRequest) String() string {
 func (*MarkSentRequest) ProtoMessage() {}
 
 func (x *MarkSentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[3]
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -346,7 +603,7 @@ func (x *MarkSentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkSentRequest.ProtoReflect.Descriptor instead.
 func (*MarkSentRequest) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{3}
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *MarkSentRequest) GetGoal() string {
@@ -379,7 +636,7 @@ type MarkSentResponse struct {
 
 func (x *MarkSentResponse) Reset() {
 	*x = MarkSentResponse{}
-	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[4]
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -391,7 +648,7 @@ func (x *MarkSentResponse) String() string {
 func (*MarkSentResponse) ProtoMessage() {}
 
 func (x *MarkSentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[4]
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -404,7 +661,7 @@ func (x *MarkSentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkSentResponse.ProtoReflect.Descriptor instead.
 func (*MarkSentResponse) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{4}
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *MarkSentResponse) GetDispatch() *Dispatch {
@@ -414,17 +671,636 @@ func (x *MarkSentResponse) GetDispatch() *Dispatch {
 	return nil
 }
 
-type GetDispatchRequest struct {
+type DispatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Goal  string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	// Item is 1 to 128 characters, not blank, no control characters.
+	Item string `protobuf:"bytes,2,opt,name=item,proto3" json:"item,omitempty"`
+	// Request_id is chosen by the caller and is the retry key.
+	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Worker is the goal in whose inbox the work is put; its agent takes part in the
+	// conversation.
+	Worker string `protobuf:"bytes,4,opt,name=worker,proto3" json:"worker,omitempty"`
+	// Seed is what is to be done, 1 byte to 64 KiB of UTF-8 text.
+	Seed string `protobuf:"bytes,5,opt,name=seed,proto3" json:"seed,omitempty"`
+	// Title of the conversation; the item if unset.
+	Title string `protobuf:"bytes,6,opt,name=title,proto3" json:"title,omitempty"`
+	// Priority of the message in the worker's inbox, −100 to 100.
+	Priority int32 `protobuf:"varint,7,opt,name=priority,proto3" json:"priority,omitempty"`
+	// Waits_for are up to 20 items of the same goal that must be finished first.
+	WaitsFor      []string `protobuf:"bytes,8,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DispatchRequest) Reset() {
+	*x = DispatchRequest{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DispatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DispatchRequest) ProtoMessage() {}
+
+func (x *DispatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DispatchRequest.ProtoReflect.Descriptor instead.
+func (*DispatchRequest) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DispatchRequest) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *DispatchRequest) GetItem() string {
+	if x != nil {
+		return x.Item
+	}
+	return ""
+}
+
+func (x *DispatchRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *DispatchRequest) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *DispatchRequest) GetSeed() string {
+	if x != nil {
+		return x.Seed
+	}
+	return ""
+}
+
+func (x *DispatchRequest) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *DispatchRequest) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *DispatchRequest) GetWaitsFor() []string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return nil
+}
+
+type DispatchResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Dispatch *Dispatch              `protobuf:"bytes,1,opt,name=dispatch,proto3" json:"dispatch,omitempty"`
+	// Replay is true when this request_id was there before.
+	Replay        bool `protobuf:"varint,2,opt,name=replay,proto3" json:"replay,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DispatchResponse) Reset() {
+	*x = DispatchResponse{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DispatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DispatchResponse) ProtoMessage() {}
+
+func (x *DispatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DispatchResponse.ProtoReflect.Descriptor instead.
+func (*DispatchResponse) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *DispatchResponse) GetDispatch() *Dispatch {
+	if x != nil {
+		return x.Dispatch
+	}
+	return nil
+}
+
+func (x *DispatchResponse) GetReplay() bool {
+	if x != nil {
+		return x.Replay
+	}
+	return false
+}
+
+type ReportRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Goal  string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	// Item is 1 to 128 characters, not blank, no control characters.
+	Item      string     `protobuf:"bytes,2,opt,name=item,proto3" json:"item,omitempty"`
+	RequestId string     `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Kind      ReportKind `protobuf:"varint,4,opt,name=kind,proto3,enum=weir.inbox.v1.ReportKind" json:"kind,omitempty"`
+	// Text is at most 2,000 characters; needed for BLOCKED and QUESTION.
+	Text string `protobuf:"bytes,5,opt,name=text,proto3" json:"text,omitempty"`
+	// Evidence is needed for DONE, 1 to 20, and only allowed there.
+	Evidence []*Evidence `protobuf:"bytes,6,rep,name=evidence,proto3" json:"evidence,omitempty"`
+	// Waits_for are items of the same goal, for BLOCKED: when all of them are
+	// finished, the worker is told and the item is SENT again.
+	WaitsFor      []string `protobuf:"bytes,7,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportRequest) Reset() {
+	*x = ReportRequest{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportRequest) ProtoMessage() {}
+
+func (x *ReportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
+func (*ReportRequest) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ReportRequest) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *ReportRequest) GetItem() string {
+	if x != nil {
+		return x.Item
+	}
+	return ""
+}
+
+func (x *ReportRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ReportRequest) GetKind() ReportKind {
+	if x != nil {
+		return x.Kind
+	}
+	return ReportKind_REPORT_KIND_UNSPECIFIED
+}
+
+func (x *ReportRequest) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *ReportRequest) GetEvidence() []*Evidence {
+	if x != nil {
+		return x.Evidence
+	}
+	return nil
+}
+
+func (x *ReportRequest) GetWaitsFor() []string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return nil
+}
+
+type ReportResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Goal          string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
-	Item          string                 `protobuf:"bytes,2,opt,name=item,proto3" json:"item,omitempty"`
+	Dispatch      *Dispatch              `protobuf:"bytes,1,opt,name=dispatch,proto3" json:"dispatch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportResponse) Reset() {
+	*x = ReportResponse{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportResponse) ProtoMessage() {}
+
+func (x *ReportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
+func (*ReportResponse) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ReportResponse) GetDispatch() *Dispatch {
+	if x != nil {
+		return x.Dispatch
+	}
+	return nil
+}
+
+type AcceptRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Goal  string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	// Item is 1 to 128 characters, not blank, no control characters.
+	Item          string `protobuf:"bytes,2,opt,name=item,proto3" json:"item,omitempty"`
+	Note          string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptRequest) Reset() {
+	*x = AcceptRequest{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptRequest) ProtoMessage() {}
+
+func (x *AcceptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptRequest.ProtoReflect.Descriptor instead.
+func (*AcceptRequest) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *AcceptRequest) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *AcceptRequest) GetItem() string {
+	if x != nil {
+		return x.Item
+	}
+	return ""
+}
+
+func (x *AcceptRequest) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+type AcceptResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Dispatch      *Dispatch              `protobuf:"bytes,1,opt,name=dispatch,proto3" json:"dispatch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptResponse) Reset() {
+	*x = AcceptResponse{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptResponse) ProtoMessage() {}
+
+func (x *AcceptResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptResponse.ProtoReflect.Descriptor instead.
+func (*AcceptResponse) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *AcceptResponse) GetDispatch() *Dispatch {
+	if x != nil {
+		return x.Dispatch
+	}
+	return nil
+}
+
+type RejectRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Goal  string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	// Item is 1 to 128 characters, not blank, no control characters.
+	Item string `protobuf:"bytes,2,opt,name=item,proto3" json:"item,omitempty"`
+	// Note says what is missing.
+	Note          string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RejectRequest) Reset() {
+	*x = RejectRequest{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RejectRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RejectRequest) ProtoMessage() {}
+
+func (x *RejectRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RejectRequest.ProtoReflect.Descriptor instead.
+func (*RejectRequest) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *RejectRequest) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *RejectRequest) GetItem() string {
+	if x != nil {
+		return x.Item
+	}
+	return ""
+}
+
+func (x *RejectRequest) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+type RejectResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Dispatch      *Dispatch              `protobuf:"bytes,1,opt,name=dispatch,proto3" json:"dispatch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RejectResponse) Reset() {
+	*x = RejectResponse{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RejectResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RejectResponse) ProtoMessage() {}
+
+func (x *RejectResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RejectResponse.ProtoReflect.Descriptor instead.
+func (*RejectResponse) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RejectResponse) GetDispatch() *Dispatch {
+	if x != nil {
+		return x.Dispatch
+	}
+	return nil
+}
+
+type AbandonRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Goal  string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	// Item is 1 to 128 characters, not blank, no control characters.
+	Item          string `protobuf:"bytes,2,opt,name=item,proto3" json:"item,omitempty"`
+	Note          string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AbandonRequest) Reset() {
+	*x = AbandonRequest{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AbandonRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AbandonRequest) ProtoMessage() {}
+
+func (x *AbandonRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AbandonRequest.ProtoReflect.Descriptor instead.
+func (*AbandonRequest) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *AbandonRequest) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *AbandonRequest) GetItem() string {
+	if x != nil {
+		return x.Item
+	}
+	return ""
+}
+
+func (x *AbandonRequest) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+type AbandonResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Dispatch      *Dispatch              `protobuf:"bytes,1,opt,name=dispatch,proto3" json:"dispatch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AbandonResponse) Reset() {
+	*x = AbandonResponse{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AbandonResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AbandonResponse) ProtoMessage() {}
+
+func (x *AbandonResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AbandonResponse.ProtoReflect.Descriptor instead.
+func (*AbandonResponse) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *AbandonResponse) GetDispatch() *Dispatch {
+	if x != nil {
+		return x.Dispatch
+	}
+	return nil
+}
+
+type GetDispatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Goal  string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	// Item is 1 to 128 characters, not blank, no control characters.
+	Item          string `protobuf:"bytes,2,opt,name=item,proto3" json:"item,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetDispatchRequest) Reset() {
 	*x = GetDispatchRequest{}
-	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[5]
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -436,7 +1312,7 @@ func (x *GetDispatchRequest) String() string {
 func (*GetDispatchRequest) ProtoMessage() {}
 
 func (x *GetDispatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[5]
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -449,7 +1325,7 @@ func (x *GetDispatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDispatchRequest.ProtoReflect.Descriptor instead.
 func (*GetDispatchRequest) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{5}
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetDispatchRequest) GetGoal() string {
@@ -475,7 +1351,7 @@ type GetDispatchResponse struct {
 
 func (x *GetDispatchResponse) Reset() {
 	*x = GetDispatchResponse{}
-	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[6]
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -487,7 +1363,7 @@ func (x *GetDispatchResponse) String() string {
 func (*GetDispatchResponse) ProtoMessage() {}
 
 func (x *GetDispatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[6]
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -500,10 +1376,486 @@ func (x *GetDispatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDispatchResponse.ProtoReflect.Descriptor instead.
 func (*GetDispatchResponse) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{6}
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetDispatchResponse) GetDispatch() *Dispatch {
+	if x != nil {
+		return x.Dispatch
+	}
+	return nil
+}
+
+type ListDispatchesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Goal, all of the tenant if empty.
+	Goal string `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	// States, all if empty. BEGUN are those that were never sent, DONE those that
+	// wait for a verdict.
+	States []DispatchState `protobuf:"varint,2,rep,packed,name=states,proto3,enum=weir.inbox.v1.DispatchState" json:"states,omitempty"`
+	// Worker, all if empty.
+	Worker string `protobuf:"bytes,3,opt,name=worker,proto3" json:"worker,omitempty"`
+	// Page_size is at most 1,000; 100 if unset.
+	PageSize      int32  `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDispatchesRequest) Reset() {
+	*x = ListDispatchesRequest{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDispatchesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDispatchesRequest) ProtoMessage() {}
+
+func (x *ListDispatchesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDispatchesRequest.ProtoReflect.Descriptor instead.
+func (*ListDispatchesRequest) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ListDispatchesRequest) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *ListDispatchesRequest) GetStates() []DispatchState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *ListDispatchesRequest) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *ListDispatchesRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListDispatchesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListDispatchesResponse struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Dispatches []*Dispatch            `protobuf:"bytes,1,rep,name=dispatches,proto3" json:"dispatches,omitempty"`
+	// Next_page_token is empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDispatchesResponse) Reset() {
+	*x = ListDispatchesResponse{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDispatchesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDispatchesResponse) ProtoMessage() {}
+
+func (x *ListDispatchesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDispatchesResponse.ProtoReflect.Descriptor instead.
+func (*ListDispatchesResponse) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ListDispatchesResponse) GetDispatches() []*Dispatch {
+	if x != nil {
+		return x.Dispatches
+	}
+	return nil
+}
+
+func (x *ListDispatchesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type GetGoalRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Goal          string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetGoalRequest) Reset() {
+	*x = GetGoalRequest{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetGoalRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetGoalRequest) ProtoMessage() {}
+
+func (x *GetGoalRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetGoalRequest.ProtoReflect.Descriptor instead.
+func (*GetGoalRequest) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GetGoalRequest) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+// Goal is the counts of one goal's items.
+type Goal struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Goal   string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	Counts []*DispatchCount       `protobuf:"bytes,2,rep,name=counts,proto3" json:"counts,omitempty"`
+	// Open is how many have neither been accepted nor abandoned; at most `limit`.
+	Open          int32 `protobuf:"varint,3,opt,name=open,proto3" json:"open,omitempty"`
+	Limit         int32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Goal) Reset() {
+	*x = Goal{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Goal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Goal) ProtoMessage() {}
+
+func (x *Goal) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Goal.ProtoReflect.Descriptor instead.
+func (*Goal) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Goal) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *Goal) GetCounts() []*DispatchCount {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+func (x *Goal) GetOpen() int32 {
+	if x != nil {
+		return x.Open
+	}
+	return 0
+}
+
+func (x *Goal) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type DispatchCount struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	State         DispatchState          `protobuf:"varint,1,opt,name=state,proto3,enum=weir.inbox.v1.DispatchState" json:"state,omitempty"`
+	Count         int32                  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DispatchCount) Reset() {
+	*x = DispatchCount{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DispatchCount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DispatchCount) ProtoMessage() {}
+
+func (x *DispatchCount) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DispatchCount.ProtoReflect.Descriptor instead.
+func (*DispatchCount) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DispatchCount) GetState() DispatchState {
+	if x != nil {
+		return x.State
+	}
+	return DispatchState_DISPATCH_STATE_UNSPECIFIED
+}
+
+func (x *DispatchCount) GetCount() int32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+type GetGoalResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Goal          *Goal                  `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetGoalResponse) Reset() {
+	*x = GetGoalResponse{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetGoalResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetGoalResponse) ProtoMessage() {}
+
+func (x *GetGoalResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetGoalResponse.ProtoReflect.Descriptor instead.
+func (*GetGoalResponse) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *GetGoalResponse) GetGoal() *Goal {
+	if x != nil {
+		return x.Goal
+	}
+	return nil
+}
+
+type WatchDispatchesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Goal, all of the tenant if empty.
+	Goal string `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	// Resume_token is the newest that an earlier watch gave.
+	ResumeToken   string `protobuf:"bytes,2,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchDispatchesRequest) Reset() {
+	*x = WatchDispatchesRequest{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchDispatchesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchDispatchesRequest) ProtoMessage() {}
+
+func (x *WatchDispatchesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchDispatchesRequest.ProtoReflect.Descriptor instead.
+func (*WatchDispatchesRequest) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *WatchDispatchesRequest) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *WatchDispatchesRequest) GetResumeToken() string {
+	if x != nil {
+		return x.ResumeToken
+	}
+	return ""
+}
+
+type WatchDispatchesResponse struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	ResumeToken string                 `protobuf:"bytes,1,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	// Change is the type of the event, as DispatchSent; empty in the first answer.
+	Change     string                 `protobuf:"bytes,2,opt,name=change,proto3" json:"change,omitempty"`
+	Actor      string                 `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	ChangeTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=change_time,json=changeTime,proto3" json:"change_time,omitempty"`
+	// Dispatch as the change left it.
+	Dispatch      *Dispatch `protobuf:"bytes,5,opt,name=dispatch,proto3" json:"dispatch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchDispatchesResponse) Reset() {
+	*x = WatchDispatchesResponse{}
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchDispatchesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchDispatchesResponse) ProtoMessage() {}
+
+func (x *WatchDispatchesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_dispatch_service_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchDispatchesResponse.ProtoReflect.Descriptor instead.
+func (*WatchDispatchesResponse) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *WatchDispatchesResponse) GetResumeToken() string {
+	if x != nil {
+		return x.ResumeToken
+	}
+	return ""
+}
+
+func (x *WatchDispatchesResponse) GetChange() string {
+	if x != nil {
+		return x.Change
+	}
+	return ""
+}
+
+func (x *WatchDispatchesResponse) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *WatchDispatchesResponse) GetChangeTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ChangeTime
+	}
+	return nil
+}
+
+func (x *WatchDispatchesResponse) GetDispatch() *Dispatch {
 	if x != nil {
 		return x.Dispatch
 	}
@@ -514,7 +1866,7 @@ var File_weir_inbox_v1_dispatch_service_proto protoreflect.FileDescriptor
 
 const file_weir_inbox_v1_dispatch_service_proto_rawDesc = "" +
 	"\n" +
-	"$weir/inbox/v1/dispatch_service.proto\x12\rweir.inbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf6\x02\n" +
+	"$weir/inbox/v1/dispatch_service.proto\x12\rweir.inbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9f\x04\n" +
 	"\bDispatch\x12\x1f\n" +
 	"\vdispatch_id\x18\x01 \x01(\tR\n" +
 	"dispatchId\x12\x12\n" +
@@ -529,7 +1881,22 @@ const file_weir_inbox_v1_dispatch_service_proto_rawDesc = "" +
 	"createTime\x12;\n" +
 	"\vupdate_time\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"updateTime\"\x85\x01\n" +
+	"updateTime\x12\x16\n" +
+	"\x06worker\x18\v \x01(\tR\x06worker\x12\x1b\n" +
+	"\twaits_for\x18\f \x03(\tR\bwaitsFor\x125\n" +
+	"\x06report\x18\r \x01(\v2\x1d.weir.inbox.v1.DispatchReportR\x06report\x12!\n" +
+	"\fverdict_note\x18\x0e \x01(\tR\vverdictNote\x12\x18\n" +
+	"\afailure\x18\x0f \x01(\tR\afailure\"\xe1\x01\n" +
+	"\x0eDispatchReport\x12-\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x19.weir.inbox.v1.ReportKindR\x04kind\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x123\n" +
+	"\bevidence\x18\x03 \x03(\v2\x17.weir.inbox.v1.EvidenceR\bevidence\x12\x1a\n" +
+	"\breporter\x18\x04 \x01(\tR\breporter\x12;\n" +
+	"\vreport_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"reportTime\"I\n" +
+	"\bEvidence\x12\x1d\n" +
+	"\x03uri\x18\x01 \x01(\tB\v\xbaH\br\x06\x18\xd0\x0f\x88\x01\x01R\x03uri\x12\x1e\n" +
+	"\x05title\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05title\"\x85\x01\n" +
 	"\fBeginRequest\x12<\n" +
 	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x127\n" +
 	"\x04item\x18\x02 \x01(\tB#\xbaH r\x1e\x18\x80\x012\x19^[^\\pC]*[^\\pC\\pZ][^\\pC]*$R\x04item\"v\n" +
@@ -542,20 +1909,121 @@ const file_weir_inbox_v1_dispatch_service_proto_rawDesc = "" +
 	"\x04item\x18\x02 \x01(\tB#\xbaH r\x1e\x18\x80\x012\x19^[^\\pC]*[^\\pC\\pZ][^\\pC]*$R\x04item\x12Q\n" +
 	"\x0fconversation_id\x18\x03 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x0econversationId\"G\n" +
 	"\x10MarkSentResponse\x123\n" +
+	"\bdispatch\x18\x01 \x01(\v2\x17.weir.inbox.v1.DispatchR\bdispatch\"\xcb\x03\n" +
+	"\x0fDispatchRequest\x12<\n" +
+	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x127\n" +
+	"\x04item\x18\x02 \x01(\tB#\xbaH r\x1e\x18\x80\x012\x19^[^\\pC]*[^\\pC\\pZ][^\\pC]*$R\x04item\x12G\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\trequestId\x12@\n" +
+	"\x06worker\x18\x04 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x06worker\x12\x1b\n" +
+	"\x04seed\x18\x05 \x01(\tB\a\xbaH\x04r\x02 \x01R\x04seed\x12\x1e\n" +
+	"\x05title\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05title\x12.\n" +
+	"\bpriority\x18\a \x01(\x05B\x12\xbaH\x0f\x1a\r\x18d(\x9c\xff\xff\xff\xff\xff\xff\xff\xff\x01R\bpriority\x12I\n" +
+	"\twaits_for\x18\b \x03(\tB,\xbaH)\x92\x01&\x10\x14\x18\x01\" r\x1e\x18\x80\x012\x19^[^\\pC]*[^\\pC\\pZ][^\\pC]*$R\bwaitsFor\"_\n" +
+	"\x10DispatchResponse\x123\n" +
+	"\bdispatch\x18\x01 \x01(\v2\x17.weir.inbox.v1.DispatchR\bdispatch\x12\x16\n" +
+	"\x06replay\x18\x02 \x01(\bR\x06replay\"\xb2\x03\n" +
+	"\rReportRequest\x12<\n" +
+	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x127\n" +
+	"\x04item\x18\x02 \x01(\tB#\xbaH r\x1e\x18\x80\x012\x19^[^\\pC]*[^\\pC\\pZ][^\\pC]*$R\x04item\x12G\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\trequestId\x129\n" +
+	"\x04kind\x18\x04 \x01(\x0e2\x19.weir.inbox.v1.ReportKindB\n" +
+	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\x04kind\x12\x1c\n" +
+	"\x04text\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\xd0\x0fR\x04text\x12=\n" +
+	"\bevidence\x18\x06 \x03(\v2\x17.weir.inbox.v1.EvidenceB\b\xbaH\x05\x92\x01\x02\x10\x14R\bevidence\x12I\n" +
+	"\twaits_for\x18\a \x03(\tB,\xbaH)\x92\x01&\x10\x14\x18\x01\" r\x1e\x18\x80\x012\x19^[^\\pC]*[^\\pC\\pZ][^\\pC]*$R\bwaitsFor\"E\n" +
+	"\x0eReportResponse\x123\n" +
+	"\bdispatch\x18\x01 \x01(\v2\x17.weir.inbox.v1.DispatchR\bdispatch\"\xa4\x01\n" +
+	"\rAcceptRequest\x12<\n" +
+	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x127\n" +
+	"\x04item\x18\x02 \x01(\tB#\xbaH r\x1e\x18\x80\x012\x19^[^\\pC]*[^\\pC\\pZ][^\\pC]*$R\x04item\x12\x1c\n" +
+	"\x04note\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\xd0\x0fR\x04note\"E\n" +
+	"\x0eAcceptResponse\x123\n" +
+	"\bdispatch\x18\x01 \x01(\v2\x17.weir.inbox.v1.DispatchR\bdispatch\"\xa6\x01\n" +
+	"\rRejectRequest\x12<\n" +
+	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x127\n" +
+	"\x04item\x18\x02 \x01(\tB#\xbaH r\x1e\x18\x80\x012\x19^[^\\pC]*[^\\pC\\pZ][^\\pC]*$R\x04item\x12\x1e\n" +
+	"\x04note\x18\x03 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xd0\x0fR\x04note\"E\n" +
+	"\x0eRejectResponse\x123\n" +
+	"\bdispatch\x18\x01 \x01(\v2\x17.weir.inbox.v1.DispatchR\bdispatch\"\xa5\x01\n" +
+	"\x0eAbandonRequest\x12<\n" +
+	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x127\n" +
+	"\x04item\x18\x02 \x01(\tB#\xbaH r\x1e\x18\x80\x012\x19^[^\\pC]*[^\\pC\\pZ][^\\pC]*$R\x04item\x12\x1c\n" +
+	"\x04note\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\xd0\x0fR\x04note\"F\n" +
+	"\x0fAbandonResponse\x123\n" +
 	"\bdispatch\x18\x01 \x01(\v2\x17.weir.inbox.v1.DispatchR\bdispatch\"\x8b\x01\n" +
 	"\x12GetDispatchRequest\x12<\n" +
 	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x127\n" +
 	"\x04item\x18\x02 \x01(\tB#\xbaH r\x1e\x18\x80\x012\x19^[^\\pC]*[^\\pC\\pZ][^\\pC]*$R\x04item\"J\n" +
 	"\x13GetDispatchResponse\x123\n" +
-	"\bdispatch\x18\x01 \x01(\v2\x17.weir.inbox.v1.DispatchR\bdispatch*b\n" +
+	"\bdispatch\x18\x01 \x01(\v2\x17.weir.inbox.v1.DispatchR\bdispatch\"\xba\x02\n" +
+	"\x15ListDispatchesRequest\x12?\n" +
+	"\x04goal\x18\x01 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x12I\n" +
+	"\x06states\x18\x02 \x03(\x0e2\x1c.weir.inbox.v1.DispatchStateB\x13\xbaH\x10\x92\x01\r\x10\t\x18\x01\"\a\x82\x01\x04\x10\x01 \x00R\x06states\x12C\n" +
+	"\x06worker\x18\x03 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x06worker\x12'\n" +
+	"\tpage_size\x18\x04 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"y\n" +
+	"\x16ListDispatchesResponse\x127\n" +
+	"\n" +
+	"dispatches\x18\x01 \x03(\v2\x17.weir.inbox.v1.DispatchR\n" +
+	"dispatches\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"N\n" +
+	"\x0eGetGoalRequest\x12<\n" +
+	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\"z\n" +
+	"\x04Goal\x12\x12\n" +
+	"\x04goal\x18\x01 \x01(\tR\x04goal\x124\n" +
+	"\x06counts\x18\x02 \x03(\v2\x1c.weir.inbox.v1.DispatchCountR\x06counts\x12\x12\n" +
+	"\x04open\x18\x03 \x01(\x05R\x04open\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x05R\x05limit\"Y\n" +
+	"\rDispatchCount\x122\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x1c.weir.inbox.v1.DispatchStateR\x05state\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x05R\x05count\":\n" +
+	"\x0fGetGoalResponse\x12'\n" +
+	"\x04goal\x18\x01 \x01(\v2\x13.weir.inbox.v1.GoalR\x04goal\"\x86\x01\n" +
+	"\x16WatchDispatchesRequest\x12?\n" +
+	"\x04goal\x18\x01 \x01(\tB+\xbaH(\xd8\x01\x01r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x12+\n" +
+	"\fresume_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\vresumeToken\"\xdc\x01\n" +
+	"\x17WatchDispatchesResponse\x12!\n" +
+	"\fresume_token\x18\x01 \x01(\tR\vresumeToken\x12\x16\n" +
+	"\x06change\x18\x02 \x01(\tR\x06change\x12\x14\n" +
+	"\x05actor\x18\x03 \x01(\tR\x05actor\x12;\n" +
+	"\vchange_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"changeTime\x123\n" +
+	"\bdispatch\x18\x05 \x01(\v2\x17.weir.inbox.v1.DispatchR\bdispatch*\x8c\x01\n" +
+	"\n" +
+	"ReportKind\x12\x1b\n" +
+	"\x17REPORT_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14REPORT_KIND_PROGRESS\x10\x01\x12\x17\n" +
+	"\x13REPORT_KIND_BLOCKED\x10\x02\x12\x18\n" +
+	"\x14REPORT_KIND_QUESTION\x10\x03\x12\x14\n" +
+	"\x10REPORT_KIND_DONE\x10\x04*\xa9\x02\n" +
 	"\rDispatchState\x12\x1e\n" +
 	"\x1aDISPATCH_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14DISPATCH_STATE_BEGUN\x10\x01\x12\x17\n" +
-	"\x13DISPATCH_STATE_SENT\x10\x022\xf8\x01\n" +
+	"\x13DISPATCH_STATE_SENT\x10\x02\x12\x1b\n" +
+	"\x17DISPATCH_STATE_PROGRESS\x10\x03\x12\x1a\n" +
+	"\x16DISPATCH_STATE_BLOCKED\x10\x04\x12\x1b\n" +
+	"\x17DISPATCH_STATE_QUESTION\x10\x05\x12\x17\n" +
+	"\x13DISPATCH_STATE_DONE\x10\x06\x12\x1b\n" +
+	"\x17DISPATCH_STATE_ACCEPTED\x10\a\x12\x1b\n" +
+	"\x17DISPATCH_STATE_REJECTED\x10\b\x12\x1c\n" +
+	"\x18DISPATCH_STATE_ABANDONED\x10\t2\xf1\x06\n" +
 	"\x0fDispatchService\x12B\n" +
 	"\x05Begin\x12\x1b.weir.inbox.v1.BeginRequest\x1a\x1c.weir.inbox.v1.BeginResponse\x12K\n" +
-	"\bMarkSent\x12\x1e.weir.inbox.v1.MarkSentRequest\x1a\x1f.weir.inbox.v1.MarkSentResponse\x12T\n" +
-	"\vGetDispatch\x12!.weir.inbox.v1.GetDispatchRequest\x1a\".weir.inbox.v1.GetDispatchResponseB\x1bZ\x19weir/gen/inbox/v1;inboxv1b\x06proto3"
+	"\bMarkSent\x12\x1e.weir.inbox.v1.MarkSentRequest\x1a\x1f.weir.inbox.v1.MarkSentResponse\x12K\n" +
+	"\bDispatch\x12\x1e.weir.inbox.v1.DispatchRequest\x1a\x1f.weir.inbox.v1.DispatchResponse\x12E\n" +
+	"\x06Report\x12\x1c.weir.inbox.v1.ReportRequest\x1a\x1d.weir.inbox.v1.ReportResponse\x12E\n" +
+	"\x06Accept\x12\x1c.weir.inbox.v1.AcceptRequest\x1a\x1d.weir.inbox.v1.AcceptResponse\x12E\n" +
+	"\x06Reject\x12\x1c.weir.inbox.v1.RejectRequest\x1a\x1d.weir.inbox.v1.RejectResponse\x12H\n" +
+	"\aAbandon\x12\x1d.weir.inbox.v1.AbandonRequest\x1a\x1e.weir.inbox.v1.AbandonResponse\x12T\n" +
+	"\vGetDispatch\x12!.weir.inbox.v1.GetDispatchRequest\x1a\".weir.inbox.v1.GetDispatchResponse\x12]\n" +
+	"\x0eListDispatches\x12$.weir.inbox.v1.ListDispatchesRequest\x1a%.weir.inbox.v1.ListDispatchesResponse\x12H\n" +
+	"\aGetGoal\x12\x1d.weir.inbox.v1.GetGoalRequest\x1a\x1e.weir.inbox.v1.GetGoalResponse\x12b\n" +
+	"\x0fWatchDispatches\x12%.weir.inbox.v1.WatchDispatchesRequest\x1a&.weir.inbox.v1.WatchDispatchesResponse0\x01B\x1bZ\x19weir/gen/inbox/v1;inboxv1b\x06proto3"
 
 var (
 	file_weir_inbox_v1_dispatch_service_proto_rawDescOnce sync.Once
@@ -569,37 +2037,92 @@ func file_weir_inbox_v1_dispatch_service_proto_rawDescGZIP() []byte {
 	return file_weir_inbox_v1_dispatch_service_proto_rawDescData
 }
 
-var file_weir_inbox_v1_dispatch_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_inbox_v1_dispatch_service_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_weir_inbox_v1_dispatch_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_weir_inbox_v1_dispatch_service_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_weir_inbox_v1_dispatch_service_proto_goTypes = []any{
-	(DispatchState)(0),            // 0: weir.inbox.v1.DispatchState
-	(*Dispatch)(nil),              // 1: weir.inbox.v1.Dispatch
-	(*BeginRequest)(nil),          // 2: weir.inbox.v1.BeginRequest
-	(*BeginResponse)(nil),         // 3: weir.inbox.v1.BeginResponse
-	(*MarkSentRequest)(nil),       // 4: weir.inbox.v1.MarkSentRequest
-	(*MarkSentResponse)(nil),      // 5: weir.inbox.v1.MarkSentResponse
-	(*GetDispatchRequest)(nil),    // 6: weir.inbox.v1.GetDispatchRequest
-	(*GetDispatchResponse)(nil),   // 7: weir.inbox.v1.GetDispatchResponse
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
+	(ReportKind)(0),                 // 0: weir.inbox.v1.ReportKind
+	(DispatchState)(0),              // 1: weir.inbox.v1.DispatchState
+	(*Dispatch)(nil),                // 2: weir.inbox.v1.Dispatch
+	(*DispatchReport)(nil),          // 3: weir.inbox.v1.DispatchReport
+	(*Evidence)(nil),                // 4: weir.inbox.v1.Evidence
+	(*BeginRequest)(nil),            // 5: weir.inbox.v1.BeginRequest
+	(*BeginResponse)(nil),           // 6: weir.inbox.v1.BeginResponse
+	(*MarkSentRequest)(nil),         // 7: weir.inbox.v1.MarkSentRequest
+	(*MarkSentResponse)(nil),        // 8: weir.inbox.v1.MarkSentResponse
+	(*DispatchRequest)(nil),         // 9: weir.inbox.v1.DispatchRequest
+	(*DispatchResponse)(nil),        // 10: weir.inbox.v1.DispatchResponse
+	(*ReportRequest)(nil),           // 11: weir.inbox.v1.ReportRequest
+	(*ReportResponse)(nil),          // 12: weir.inbox.v1.ReportResponse
+	(*AcceptRequest)(nil),           // 13: weir.inbox.v1.AcceptRequest
+	(*AcceptResponse)(nil),          // 14: weir.inbox.v1.AcceptResponse
+	(*RejectRequest)(nil),           // 15: weir.inbox.v1.RejectRequest
+	(*RejectResponse)(nil),          // 16: weir.inbox.v1.RejectResponse
+	(*AbandonRequest)(nil),          // 17: weir.inbox.v1.AbandonRequest
+	(*AbandonResponse)(nil),         // 18: weir.inbox.v1.AbandonResponse
+	(*GetDispatchRequest)(nil),      // 19: weir.inbox.v1.GetDispatchRequest
+	(*GetDispatchResponse)(nil),     // 20: weir.inbox.v1.GetDispatchResponse
+	(*ListDispatchesRequest)(nil),   // 21: weir.inbox.v1.ListDispatchesRequest
+	(*ListDispatchesResponse)(nil),  // 22: weir.inbox.v1.ListDispatchesResponse
+	(*GetGoalRequest)(nil),          // 23: weir.inbox.v1.GetGoalRequest
+	(*Goal)(nil),                    // 24: weir.inbox.v1.Goal
+	(*DispatchCount)(nil),           // 25: weir.inbox.v1.DispatchCount
+	(*GetGoalResponse)(nil),         // 26: weir.inbox.v1.GetGoalResponse
+	(*WatchDispatchesRequest)(nil),  // 27: weir.inbox.v1.WatchDispatchesRequest
+	(*WatchDispatchesResponse)(nil), // 28: weir.inbox.v1.WatchDispatchesResponse
+	(*timestamppb.Timestamp)(nil),   // 29: google.protobuf.Timestamp
 }
 var file_weir_inbox_v1_dispatch_service_proto_depIdxs = []int32{
-	0, // 0: weir.inbox.v1.Dispatch.state:type_name -> weir.inbox.v1.DispatchState
-	8, // 1: weir.inbox.v1.Dispatch.create_time:type_name -> google.protobuf.Timestamp
-	8, // 2: weir.inbox.v1.Dispatch.update_time:type_name -> google.protobuf.Timestamp
-	1, // 3: weir.inbox.v1.BeginResponse.dispatch:type_name -> weir.inbox.v1.Dispatch
-	1, // 4: weir.inbox.v1.MarkSentResponse.dispatch:type_name -> weir.inbox.v1.Dispatch
-	1, // 5: weir.inbox.v1.GetDispatchResponse.dispatch:type_name -> weir.inbox.v1.Dispatch
-	2, // 6: weir.inbox.v1.DispatchService.Begin:input_type -> weir.inbox.v1.BeginRequest
-	4, // 7: weir.inbox.v1.DispatchService.MarkSent:input_type -> weir.inbox.v1.MarkSentRequest
-	6, // 8: weir.inbox.v1.DispatchService.GetDispatch:input_type -> weir.inbox.v1.GetDispatchRequest
-	3, // 9: weir.inbox.v1.DispatchService.Begin:output_type -> weir.inbox.v1.BeginResponse
-	5, // 10: weir.inbox.v1.DispatchService.MarkSent:output_type -> weir.inbox.v1.MarkSentResponse
-	7, // 11: weir.inbox.v1.DispatchService.GetDispatch:output_type -> weir.inbox.v1.GetDispatchResponse
-	9, // [9:12] is the sub-list for method output_type
-	6, // [6:9] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	1,  // 0: weir.inbox.v1.Dispatch.state:type_name -> weir.inbox.v1.DispatchState
+	29, // 1: weir.inbox.v1.Dispatch.create_time:type_name -> google.protobuf.Timestamp
+	29, // 2: weir.inbox.v1.Dispatch.update_time:type_name -> google.protobuf.Timestamp
+	3,  // 3: weir.inbox.v1.Dispatch.report:type_name -> weir.inbox.v1.DispatchReport
+	0,  // 4: weir.inbox.v1.DispatchReport.kind:type_name -> weir.inbox.v1.ReportKind
+	4,  // 5: weir.inbox.v1.DispatchReport.evidence:type_name -> weir.inbox.v1.Evidence
+	29, // 6: weir.inbox.v1.DispatchReport.report_time:type_name -> google.protobuf.Timestamp
+	2,  // 7: weir.inbox.v1.BeginResponse.dispatch:type_name -> weir.inbox.v1.Dispatch
+	2,  // 8: weir.inbox.v1.MarkSentResponse.dispatch:type_name -> weir.inbox.v1.Dispatch
+	2,  // 9: weir.inbox.v1.DispatchResponse.dispatch:type_name -> weir.inbox.v1.Dispatch
+	0,  // 10: weir.inbox.v1.ReportRequest.kind:type_name -> weir.inbox.v1.ReportKind
+	4,  // 11: weir.inbox.v1.ReportRequest.evidence:type_name -> weir.inbox.v1.Evidence
+	2,  // 12: weir.inbox.v1.ReportResponse.dispatch:type_name -> weir.inbox.v1.Dispatch
+	2,  // 13: weir.inbox.v1.AcceptResponse.dispatch:type_name -> weir.inbox.v1.Dispatch
+	2,  // 14: weir.inbox.v1.RejectResponse.dispatch:type_name -> weir.inbox.v1.Dispatch
+	2,  // 15: weir.inbox.v1.AbandonResponse.dispatch:type_name -> weir.inbox.v1.Dispatch
+	2,  // 16: weir.inbox.v1.GetDispatchResponse.dispatch:type_name -> weir.inbox.v1.Dispatch
+	1,  // 17: weir.inbox.v1.ListDispatchesRequest.states:type_name -> weir.inbox.v1.DispatchState
+	2,  // 18: weir.inbox.v1.ListDispatchesResponse.dispatches:type_name -> weir.inbox.v1.Dispatch
+	25, // 19: weir.inbox.v1.Goal.counts:type_name -> weir.inbox.v1.DispatchCount
+	1,  // 20: weir.inbox.v1.DispatchCount.state:type_name -> weir.inbox.v1.DispatchState
+	24, // 21: weir.inbox.v1.GetGoalResponse.goal:type_name -> weir.inbox.v1.Goal
+	29, // 22: weir.inbox.v1.WatchDispatchesResponse.change_time:type_name -> google.protobuf.Timestamp
+	2,  // 23: weir.inbox.v1.WatchDispatchesResponse.dispatch:type_name -> weir.inbox.v1.Dispatch
+	5,  // 24: weir.inbox.v1.DispatchService.Begin:input_type -> weir.inbox.v1.BeginRequest
+	7,  // 25: weir.inbox.v1.DispatchService.MarkSent:input_type -> weir.inbox.v1.MarkSentRequest
+	9,  // 26: weir.inbox.v1.DispatchService.Dispatch:input_type -> weir.inbox.v1.DispatchRequest
+	11, // 27: weir.inbox.v1.DispatchService.Report:input_type -> weir.inbox.v1.ReportRequest
+	13, // 28: weir.inbox.v1.DispatchService.Accept:input_type -> weir.inbox.v1.AcceptRequest
+	15, // 29: weir.inbox.v1.DispatchService.Reject:input_type -> weir.inbox.v1.RejectRequest
+	17, // 30: weir.inbox.v1.DispatchService.Abandon:input_type -> weir.inbox.v1.AbandonRequest
+	19, // 31: weir.inbox.v1.DispatchService.GetDispatch:input_type -> weir.inbox.v1.GetDispatchRequest
+	21, // 32: weir.inbox.v1.DispatchService.ListDispatches:input_type -> weir.inbox.v1.ListDispatchesRequest
+	23, // 33: weir.inbox.v1.DispatchService.GetGoal:input_type -> weir.inbox.v1.GetGoalRequest
+	27, // 34: weir.inbox.v1.DispatchService.WatchDispatches:input_type -> weir.inbox.v1.WatchDispatchesRequest
+	6,  // 35: weir.inbox.v1.DispatchService.Begin:output_type -> weir.inbox.v1.BeginResponse
+	8,  // 36: weir.inbox.v1.DispatchService.MarkSent:output_type -> weir.inbox.v1.MarkSentResponse
+	10, // 37: weir.inbox.v1.DispatchService.Dispatch:output_type -> weir.inbox.v1.DispatchResponse
+	12, // 38: weir.inbox.v1.DispatchService.Report:output_type -> weir.inbox.v1.ReportResponse
+	14, // 39: weir.inbox.v1.DispatchService.Accept:output_type -> weir.inbox.v1.AcceptResponse
+	16, // 40: weir.inbox.v1.DispatchService.Reject:output_type -> weir.inbox.v1.RejectResponse
+	18, // 41: weir.inbox.v1.DispatchService.Abandon:output_type -> weir.inbox.v1.AbandonResponse
+	20, // 42: weir.inbox.v1.DispatchService.GetDispatch:output_type -> weir.inbox.v1.GetDispatchResponse
+	22, // 43: weir.inbox.v1.DispatchService.ListDispatches:output_type -> weir.inbox.v1.ListDispatchesResponse
+	26, // 44: weir.inbox.v1.DispatchService.GetGoal:output_type -> weir.inbox.v1.GetGoalResponse
+	28, // 45: weir.inbox.v1.DispatchService.WatchDispatches:output_type -> weir.inbox.v1.WatchDispatchesResponse
+	35, // [35:46] is the sub-list for method output_type
+	24, // [24:35] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_weir_inbox_v1_dispatch_service_proto_init() }
@@ -612,8 +2135,8 @@ func file_weir_inbox_v1_dispatch_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_inbox_v1_dispatch_service_proto_rawDesc), len(file_weir_inbox_v1_dispatch_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   7,
+			NumEnums:      2,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,9 +19,17 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	DispatchService_Begin_FullMethodName       = "/weir.inbox.v1.DispatchService/Begin"
-	DispatchService_MarkSent_FullMethodName    = "/weir.inbox.v1.DispatchService/MarkSent"
-	DispatchService_GetDispatch_FullMethodName = "/weir.inbox.v1.DispatchService/GetDispatch"
+	DispatchService_Begin_FullMethodName           = "/weir.inbox.v1.DispatchService/Begin"
+	DispatchService_MarkSent_FullMethodName        = "/weir.inbox.v1.DispatchService/MarkSent"
+	DispatchService_Dispatch_FullMethodName        = "/weir.inbox.v1.DispatchService/Dispatch"
+	DispatchService_Report_FullMethodName          = "/weir.inbox.v1.DispatchService/Report"
+	DispatchService_Accept_FullMethodName          = "/weir.inbox.v1.DispatchService/Accept"
+	DispatchService_Reject_FullMethodName          = "/weir.inbox.v1.DispatchService/Reject"
+	DispatchService_Abandon_FullMethodName         = "/weir.inbox.v1.DispatchService/Abandon"
+	DispatchService_GetDispatch_FullMethodName     = "/weir.inbox.v1.DispatchService/GetDispatch"
+	DispatchService_ListDispatches_FullMethodName  = "/weir.inbox.v1.DispatchService/ListDispatches"
+	DispatchService_GetGoal_FullMethodName         = "/weir.inbox.v1.DispatchService/GetGoal"
+	DispatchService_WatchDispatches_FullMethodName = "/weir.inbox.v1.DispatchService/WatchDispatches"
 )
 
 // DispatchServiceClient is the client API for DispatchService service.
@@ -29,16 +37,65 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // DispatchService remembers what was started elsewhere, so that after a crash
-// nothing is started twice.
+// nothing is started twice. Goal is who gives the work away, item what the work
+// is; the one who began an item owns it.
 type DispatchServiceClient interface {
 	// Begin assigns the dispatch id of (goal, item) on the first call and gives
 	// the same one ever after, counting the attempts.
+	//
+	// Errors: LIMIT_REACHED (1,000 open items of the goal).
 	Begin(ctx context.Context, in *BeginRequest, opts ...grpc.CallOption) (*BeginResponse, error)
 	// MarkSent records the conversation in which the work goes on. Another
 	// conversation than the recorded one is DISPATCH_MISMATCH. Without a Begin
 	// it is accepted and flagged.
 	MarkSent(ctx context.Context, in *MarkSentRequest, opts ...grpc.CallOption) (*MarkSentResponse, error)
+	// Dispatch does it all: it begins the item, creates a conversation of the owner
+	// and the worker, says the seed in it, enqueues a message to the worker's inbox
+	// and marks the item sent. Once it has answered, weir finishes what is left by
+	// itself, and however often it is called there is one of each. With waits_for it
+	// begins only when those items are finished.
+	//
+	// The same request_id again converges on the first call. Of an item that was
+	// rejected, a new request_id makes a new attempt: the seed is said in the same
+	// conversation, and the worker is told again.
+	//
+	// Errors: DISPATCH_MISMATCH (it was sent, or is being sent, otherwise),
+	// IDEMPOTENCY_MISMATCH, TOO_LARGE, LIMIT_REACHED, DISPATCH_NOT_FOUND (waits_for),
+	// STATE_CONFLICT (accepted or abandoned, or it would wait for itself).
+	Dispatch(ctx context.Context, in *DispatchRequest, opts ...grpc.CallOption) (*DispatchResponse, error)
+	// Report is the worker's word on an item that was sent. The same request_id
+	// again changes nothing.
+	//
+	// Errors: DISPATCH_NOT_FOUND, NOT_WORKER, STATE_CONFLICT, FIELD_INVALID,
+	// IDEMPOTENCY_MISMATCH.
+	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error)
+	// Accept is the owner's verdict on work that is done. The worker can't give it.
+	//
+	// Errors: DISPATCH_NOT_FOUND, NOT_OWNER, SELF_APPROVAL, STATE_CONFLICT.
+	Accept(ctx context.Context, in *AcceptRequest, opts ...grpc.CallOption) (*AcceptResponse, error)
+	// Reject sends it back: a new attempt begins with the next Dispatch or MarkSent.
+	//
+	// Errors: those of Accept.
+	Reject(ctx context.Context, in *RejectRequest, opts ...grpc.CallOption) (*RejectResponse, error)
+	// Abandon ends an item that has no verdict, whatever came of it.
+	//
+	// Errors: DISPATCH_NOT_FOUND, NOT_OWNER, STATE_CONFLICT.
+	Abandon(ctx context.Context, in *AbandonRequest, opts ...grpc.CallOption) (*AbandonResponse, error)
 	GetDispatch(ctx context.Context, in *GetDispatchRequest, opts ...grpc.CallOption) (*GetDispatchResponse, error)
+	// ListDispatches lists items, newest activity first.
+	//
+	// Errors: PAGE_TOKEN_INVALID, INDEX_REBUILDING.
+	ListDispatches(ctx context.Context, in *ListDispatchesRequest, opts ...grpc.CallOption) (*ListDispatchesResponse, error)
+	// GetGoal counts a goal's items by state.
+	//
+	// Errors: INDEX_REBUILDING.
+	GetGoal(ctx context.Context, in *GetGoalRequest, opts ...grpc.CallOption) (*GetGoalResponse, error)
+	// WatchDispatches gives changes as they happen, from a token on or from now, each
+	// once and in order for each item. The first answer is a token alone. After any
+	// disconnect, call again with the newest token.
+	//
+	// Errors: CURSOR_UNAVAILABLE, JOURNAL_UNAVAILABLE.
+	WatchDispatches(ctx context.Context, in *WatchDispatchesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchDispatchesResponse], error)
 }
 
 type dispatchServiceClient struct {
@@ -69,6 +126,56 @@ func (c *dispatchServiceClient) MarkSent(ctx context.Context, in *MarkSentReques
 	return out, nil
 }
 
+func (c *dispatchServiceClient) Dispatch(ctx context.Context, in *DispatchRequest, opts ...grpc.CallOption) (*DispatchResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DispatchResponse)
+	err := c.cc.Invoke(ctx, DispatchService_Dispatch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *dispatchServiceClient) Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReportResponse)
+	err := c.cc.Invoke(ctx, DispatchService_Report_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *dispatchServiceClient) Accept(ctx context.Context, in *AcceptRequest, opts ...grpc.CallOption) (*AcceptResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AcceptResponse)
+	err := c.cc.Invoke(ctx, DispatchService_Accept_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *dispatchServiceClient) Reject(ctx context.Context, in *RejectRequest, opts ...grpc.CallOption) (*RejectResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RejectResponse)
+	err := c.cc.Invoke(ctx, DispatchService_Reject_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *dispatchServiceClient) Abandon(ctx context.Context, in *AbandonRequest, opts ...grpc.CallOption) (*AbandonResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AbandonResponse)
+	err := c.cc.Invoke(ctx, DispatchService_Abandon_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *dispatchServiceClient) GetDispatch(ctx context.Context, in *GetDispatchRequest, opts ...grpc.CallOption) (*GetDispatchResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetDispatchResponse)
@@ -79,21 +186,109 @@ func (c *dispatchServiceClient) GetDispatch(ctx context.Context, in *GetDispatch
 	return out, nil
 }
 
+func (c *dispatchServiceClient) ListDispatches(ctx context.Context, in *ListDispatchesRequest, opts ...grpc.CallOption) (*ListDispatchesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListDispatchesResponse)
+	err := c.cc.Invoke(ctx, DispatchService_ListDispatches_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *dispatchServiceClient) GetGoal(ctx context.Context, in *GetGoalRequest, opts ...grpc.CallOption) (*GetGoalResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetGoalResponse)
+	err := c.cc.Invoke(ctx, DispatchService_GetGoal_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *dispatchServiceClient) WatchDispatches(ctx context.Context, in *WatchDispatchesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchDispatchesResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &DispatchService_ServiceDesc.Streams[0], DispatchService_WatchDispatches_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchDispatchesRequest, WatchDispatchesResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type DispatchService_WatchDispatchesClient = grpc.ServerStreamingClient[WatchDispatchesResponse]
+
 // DispatchServiceServer is the server API for DispatchService service.
 // All implementations must embed UnimplementedDispatchServiceServer
 // for forward compatibility.
 //
 // DispatchService remembers what was started elsewhere, so that after a crash
-// nothing is started twice.
+// nothing is started twice. Goal is who gives the work away, item what the work
+// is; the one who began an item owns it.
 type DispatchServiceServer interface {
 	// Begin assigns the dispatch id of (goal, item) on the first call and gives
 	// the same one ever after, counting the attempts.
+	//
+	// Errors: LIMIT_REACHED (1,000 open items of the goal).
 	Begin(context.Context, *BeginRequest) (*BeginResponse, error)
 	// MarkSent records the conversation in which the work goes on. Another
 	// conversation than the recorded one is DISPATCH_MISMATCH. Without a Begin
 	// it is accepted and flagged.
 	MarkSent(context.Context, *MarkSentRequest) (*MarkSentResponse, error)
+	// Dispatch does it all: it begins the item, creates a conversation of the owner
+	// and the worker, says the seed in it, enqueues a message to the worker's inbox
+	// and marks the item sent. Once it has answered, weir finishes what is left by
+	// itself, and however often it is called there is one of each. With waits_for it
+	// begins only when those items are finished.
+	//
+	// The same request_id again converges on the first call. Of an item that was
+	// rejected, a new request_id makes a new attempt: the seed is said in the same
+	// conversation, and the worker is told again.
+	//
+	// Errors: DISPATCH_MISMATCH (it was sent, or is being sent, otherwise),
+	// IDEMPOTENCY_MISMATCH, TOO_LARGE, LIMIT_REACHED, DISPATCH_NOT_FOUND (waits_for),
+	// STATE_CONFLICT (accepted or abandoned, or it would wait for itself).
+	Dispatch(context.Context, *DispatchRequest) (*DispatchResponse, error)
+	// Report is the worker's word on an item that was sent. The same request_id
+	// again changes nothing.
+	//
+	// Errors: DISPATCH_NOT_FOUND, NOT_WORKER, STATE_CONFLICT, FIELD_INVALID,
+	// IDEMPOTENCY_MISMATCH.
+	Report(context.Context, *ReportRequest) (*ReportResponse, error)
+	// Accept is the owner's verdict on work that is done. The worker can't give it.
+	//
+	// Errors: DISPATCH_NOT_FOUND, NOT_OWNER, SELF_APPROVAL, STATE_CONFLICT.
+	Accept(context.Context, *AcceptRequest) (*AcceptResponse, error)
+	// Reject sends it back: a new attempt begins with the next Dispatch or MarkSent.
+	//
+	// Errors: those of Accept.
+	Reject(context.Context, *RejectRequest) (*RejectResponse, error)
+	// Abandon ends an item that has no verdict, whatever came of it.
+	//
+	// Errors: DISPATCH_NOT_FOUND, NOT_OWNER, STATE_CONFLICT.
+	Abandon(context.Context, *AbandonRequest) (*AbandonResponse, error)
 	GetDispatch(context.Context, *GetDispatchRequest) (*GetDispatchResponse, error)
+	// ListDispatches lists items, newest activity first.
+	//
+	// Errors: PAGE_TOKEN_INVALID, INDEX_REBUILDING.
+	ListDispatches(context.Context, *ListDispatchesRequest) (*ListDispatchesResponse, error)
+	// GetGoal counts a goal's items by state.
+	//
+	// Errors: INDEX_REBUILDING.
+	GetGoal(context.Context, *GetGoalRequest) (*GetGoalResponse, error)
+	// WatchDispatches gives changes as they happen, from a token on or from now, each
+	// once and in order for each item. The first answer is a token alone. After any
+	// disconnect, call again with the newest token.
+	//
+	// Errors: CURSOR_UNAVAILABLE, JOURNAL_UNAVAILABLE.
+	WatchDispatches(*WatchDispatchesRequest, grpc.ServerStreamingServer[WatchDispatchesResponse]) error
 	mustEmbedUnimplementedDispatchServiceServer()
 }
 
@@ -110,8 +305,32 @@ func (UnimplementedDispatchServiceServer) Begin(context.Context, *BeginRequest) 
 func (UnimplementedDispatchServiceServer) MarkSent(context.Context, *MarkSentRequest) (*MarkSentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method MarkSent not implemented")
 }
+func (UnimplementedDispatchServiceServer) Dispatch(context.Context, *DispatchRequest) (*DispatchResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Dispatch not implemented")
+}
+func (UnimplementedDispatchServiceServer) Report(context.Context, *ReportRequest) (*ReportResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Report not implemented")
+}
+func (UnimplementedDispatchServiceServer) Accept(context.Context, *AcceptRequest) (*AcceptResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Accept not implemented")
+}
+func (UnimplementedDispatchServiceServer) Reject(context.Context, *RejectRequest) (*RejectResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Reject not implemented")
+}
+func (UnimplementedDispatchServiceServer) Abandon(context.Context, *AbandonRequest) (*AbandonResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Abandon not implemented")
+}
 func (UnimplementedDispatchServiceServer) GetDispatch(context.Context, *GetDispatchRequest) (*GetDispatchResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetDispatch not implemented")
+}
+func (UnimplementedDispatchServiceServer) ListDispatches(context.Context, *ListDispatchesRequest) (*ListDispatchesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListDispatches not implemented")
+}
+func (UnimplementedDispatchServiceServer) GetGoal(context.Context, *GetGoalRequest) (*GetGoalResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetGoal not implemented")
+}
+func (UnimplementedDispatchServiceServer) WatchDispatches(*WatchDispatchesRequest, grpc.ServerStreamingServer[WatchDispatchesResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchDispatches not implemented")
 }
 func (UnimplementedDispatchServiceServer) mustEmbedUnimplementedDispatchServiceServer() {}
 func (UnimplementedDispatchServiceServer) testEmbeddedByValue()                         {}
@@ -170,6 +389,96 @@ func _DispatchService_MarkSent_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _DispatchService_Dispatch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DispatchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DispatchServiceServer).Dispatch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DispatchService_Dispatch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DispatchServiceServer).Dispatch(ctx, req.(*DispatchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _DispatchService_Report_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReportRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DispatchServiceServer).Report(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DispatchService_Report_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DispatchServiceServer).Report(ctx, req.(*ReportRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _DispatchService_Accept_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AcceptRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DispatchServiceServer).Accept(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DispatchService_Accept_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DispatchServiceServer).Accept(ctx, req.(*AcceptRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _DispatchService_Reject_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RejectRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DispatchServiceServer).Reject(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DispatchService_Reject_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DispatchServiceServer).Reject(ctx, req.(*RejectRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _DispatchService_Abandon_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AbandonRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DispatchServiceServer).Abandon(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DispatchService_Abandon_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DispatchServiceServer).Abandon(ctx, req.(*AbandonRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _DispatchService_GetDispatch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetDispatchRequest)
 	if err := dec(in); err != nil {
@@ -188,6 +497,53 @@ func _DispatchService_GetDispatch_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _DispatchService_ListDispatches_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListDispatchesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DispatchServiceServer).ListDispatches(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DispatchService_ListDispatches_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DispatchServiceServer).ListDispatches(ctx, req.(*ListDispatchesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _DispatchService_GetGoal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetGoalRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DispatchServiceServer).GetGoal(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DispatchService_GetGoal_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DispatchServiceServer).GetGoal(ctx, req.(*GetGoalRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _DispatchService_WatchDispatches_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchDispatchesRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(DispatchServiceServer).WatchDispatches(m, &grpc.GenericServerStream[WatchDispatchesRequest, WatchDispatchesResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type DispatchService_WatchDispatchesServer = grpc.ServerStreamingServer[WatchDispatchesResponse]
+
 // DispatchService_ServiceDesc is the grpc.ServiceDesc for DispatchService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -204,10 +560,44 @@ var DispatchService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _DispatchService_MarkSent_Handler,
 		},
 		{
+			MethodName: "Dispatch",
+			Handler:    _DispatchService_Dispatch_Handler,
+		},
+		{
+			MethodName: "Report",
+			Handler:    _DispatchService_Report_Handler,
+		},
+		{
+			MethodName: "Accept",
+			Handler:    _DispatchService_Accept_Handler,
+		},
+		{
+			MethodName: "Reject",
+			Handler:    _DispatchService_Reject_Handler,
+		},
+		{
+			MethodName: "Abandon",
+			Handler:    _DispatchService_Abandon_Handler,
+		},
+		{
 			MethodName: "GetDispatch",
 			Handler:    _DispatchService_GetDispatch_Handler,
 		},
+		{
+			MethodName: "ListDispatches",
+			Handler:    _DispatchService_ListDispatches_Handler,
+		},
+		{
+			MethodName: "GetGoal",
+			Handler:    _DispatchService_GetGoal_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchDispatches",
+			Handler:       _DispatchService_WatchDispatches_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "weir/inbox/v1/dispatch_service.proto",
 }

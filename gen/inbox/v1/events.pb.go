@@ -32,14 +32,24 @@ type Event struct {
 	Actor string `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
 	// Types that are valid to be assigned to Event:
 	//
-	//	*Event_MessageEnqueued
+	//	*Event_MessagesEnqueued
 	//	*Event_MessagesClaimed
 	//	*Event_LeaseExtended
 	//	*Event_MessagesDone
 	//	*Event_MessagesReleased
-	//	*Event_LeasesExpired
+	//	*Event_DeadlinesPassed
+	//	*Event_MessagesRedriven
+	//	*Event_MessagesDiscarded
+	//	*Event_InboxStateChanged
+	//	*Event_GoalImported
 	//	*Event_DispatchBegun
 	//	*Event_DispatchSent
+	//	*Event_DispatchReported
+	//	*Event_DispatchJudged
+	//	*Event_DispatchAbandoned
+	//	*Event_DispatchWoken
+	//	*Event_DispatchFailed
+	//	*Event_DispatchImported
 	Event         isEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -89,10 +99,10 @@ func (x *Event) GetEvent() isEvent_Event {
 	return nil
 }
 
-func (x *Event) GetMessageEnqueued() *MessageEnqueued {
+func (x *Event) GetMessagesEnqueued() *MessagesEnqueued {
 	if x != nil {
-		if x, ok := x.Event.(*Event_MessageEnqueued); ok {
-			return x.MessageEnqueued
+		if x, ok := x.Event.(*Event_MessagesEnqueued); ok {
+			return x.MessagesEnqueued
 		}
 	}
 	return nil
@@ -134,10 +144,46 @@ func (x *Event) GetMessagesReleased() *MessagesReleased {
 	return nil
 }
 
-func (x *Event) GetLeasesExpired() *LeasesExpired {
+func (x *Event) GetDeadlinesPassed() *DeadlinesPassed {
 	if x != nil {
-		if x, ok := x.Event.(*Event_LeasesExpired); ok {
-			return x.LeasesExpired
+		if x, ok := x.Event.(*Event_DeadlinesPassed); ok {
+			return x.DeadlinesPassed
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetMessagesRedriven() *MessagesRedriven {
+	if x != nil {
+		if x, ok := x.Event.(*Event_MessagesRedriven); ok {
+			return x.MessagesRedriven
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetMessagesDiscarded() *MessagesDiscarded {
+	if x != nil {
+		if x, ok := x.Event.(*Event_MessagesDiscarded); ok {
+			return x.MessagesDiscarded
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetInboxStateChanged() *InboxStateChanged {
+	if x != nil {
+		if x, ok := x.Event.(*Event_InboxStateChanged); ok {
+			return x.InboxStateChanged
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetGoalImported() *GoalImported {
+	if x != nil {
+		if x, ok := x.Event.(*Event_GoalImported); ok {
+			return x.GoalImported
 		}
 	}
 	return nil
@@ -161,12 +207,66 @@ func (x *Event) GetDispatchSent() *DispatchSent {
 	return nil
 }
 
+func (x *Event) GetDispatchReported() *DispatchReported {
+	if x != nil {
+		if x, ok := x.Event.(*Event_DispatchReported); ok {
+			return x.DispatchReported
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetDispatchJudged() *DispatchJudged {
+	if x != nil {
+		if x, ok := x.Event.(*Event_DispatchJudged); ok {
+			return x.DispatchJudged
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetDispatchAbandoned() *DispatchAbandoned {
+	if x != nil {
+		if x, ok := x.Event.(*Event_DispatchAbandoned); ok {
+			return x.DispatchAbandoned
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetDispatchWoken() *DispatchWoken {
+	if x != nil {
+		if x, ok := x.Event.(*Event_DispatchWoken); ok {
+			return x.DispatchWoken
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetDispatchFailed() *DispatchFailed {
+	if x != nil {
+		if x, ok := x.Event.(*Event_DispatchFailed); ok {
+			return x.DispatchFailed
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetDispatchImported() *DispatchImported {
+	if x != nil {
+		if x, ok := x.Event.(*Event_DispatchImported); ok {
+			return x.DispatchImported
+		}
+	}
+	return nil
+}
+
 type isEvent_Event interface {
 	isEvent_Event()
 }
 
-type Event_MessageEnqueued struct {
-	MessageEnqueued *MessageEnqueued `protobuf:"bytes,2,opt,name=message_enqueued,json=messageEnqueued,proto3,oneof"`
+type Event_MessagesEnqueued struct {
+	MessagesEnqueued *MessagesEnqueued `protobuf:"bytes,2,opt,name=messages_enqueued,json=messagesEnqueued,proto3,oneof"`
 }
 
 type Event_MessagesClaimed struct {
@@ -185,19 +285,59 @@ type Event_MessagesReleased struct {
 	MessagesReleased *MessagesReleased `protobuf:"bytes,6,opt,name=messages_released,json=messagesReleased,proto3,oneof"`
 }
 
-type Event_LeasesExpired struct {
-	LeasesExpired *LeasesExpired `protobuf:"bytes,7,opt,name=leases_expired,json=leasesExpired,proto3,oneof"`
+type Event_DeadlinesPassed struct {
+	DeadlinesPassed *DeadlinesPassed `protobuf:"bytes,7,opt,name=deadlines_passed,json=deadlinesPassed,proto3,oneof"`
+}
+
+type Event_MessagesRedriven struct {
+	MessagesRedriven *MessagesRedriven `protobuf:"bytes,8,opt,name=messages_redriven,json=messagesRedriven,proto3,oneof"`
+}
+
+type Event_MessagesDiscarded struct {
+	MessagesDiscarded *MessagesDiscarded `protobuf:"bytes,9,opt,name=messages_discarded,json=messagesDiscarded,proto3,oneof"`
+}
+
+type Event_InboxStateChanged struct {
+	InboxStateChanged *InboxStateChanged `protobuf:"bytes,10,opt,name=inbox_state_changed,json=inboxStateChanged,proto3,oneof"`
+}
+
+type Event_GoalImported struct {
+	GoalImported *GoalImported `protobuf:"bytes,11,opt,name=goal_imported,json=goalImported,proto3,oneof"`
 }
 
 type Event_DispatchBegun struct {
-	DispatchBegun *DispatchBegun `protobuf:"bytes,8,opt,name=dispatch_begun,json=dispatchBegun,proto3,oneof"`
+	DispatchBegun *DispatchBegun `protobuf:"bytes,20,opt,name=dispatch_begun,json=dispatchBegun,proto3,oneof"`
 }
 
 type Event_DispatchSent struct {
-	DispatchSent *DispatchSent `protobuf:"bytes,9,opt,name=dispatch_sent,json=dispatchSent,proto3,oneof"`
+	DispatchSent *DispatchSent `protobuf:"bytes,21,opt,name=dispatch_sent,json=dispatchSent,proto3,oneof"`
 }
 
-func (*Event_MessageEnqueued) isEvent_Event() {}
+type Event_DispatchReported struct {
+	DispatchReported *DispatchReported `protobuf:"bytes,22,opt,name=dispatch_reported,json=dispatchReported,proto3,oneof"`
+}
+
+type Event_DispatchJudged struct {
+	DispatchJudged *DispatchJudged `protobuf:"bytes,23,opt,name=dispatch_judged,json=dispatchJudged,proto3,oneof"`
+}
+
+type Event_DispatchAbandoned struct {
+	DispatchAbandoned *DispatchAbandoned `protobuf:"bytes,24,opt,name=dispatch_abandoned,json=dispatchAbandoned,proto3,oneof"`
+}
+
+type Event_DispatchWoken struct {
+	DispatchWoken *DispatchWoken `protobuf:"bytes,25,opt,name=dispatch_woken,json=dispatchWoken,proto3,oneof"`
+}
+
+type Event_DispatchFailed struct {
+	DispatchFailed *DispatchFailed `protobuf:"bytes,26,opt,name=dispatch_failed,json=dispatchFailed,proto3,oneof"`
+}
+
+type Event_DispatchImported struct {
+	DispatchImported *DispatchImported `protobuf:"bytes,27,opt,name=dispatch_imported,json=dispatchImported,proto3,oneof"`
+}
+
+func (*Event_MessagesEnqueued) isEvent_Event() {}
 
 func (*Event_MessagesClaimed) isEvent_Event() {}
 
@@ -207,43 +347,60 @@ func (*Event_MessagesDone) isEvent_Event() {}
 
 func (*Event_MessagesReleased) isEvent_Event() {}
 
-func (*Event_LeasesExpired) isEvent_Event() {}
+func (*Event_DeadlinesPassed) isEvent_Event() {}
+
+func (*Event_MessagesRedriven) isEvent_Event() {}
+
+func (*Event_MessagesDiscarded) isEvent_Event() {}
+
+func (*Event_InboxStateChanged) isEvent_Event() {}
+
+func (*Event_GoalImported) isEvent_Event() {}
 
 func (*Event_DispatchBegun) isEvent_Event() {}
 
 func (*Event_DispatchSent) isEvent_Event() {}
 
-// MessageEnqueued: a message waits.
-type MessageEnqueued struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Goal          string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
-	MessageId     string                 `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	Sender        string                 `protobuf:"bytes,3,opt,name=sender,proto3" json:"sender,omitempty"`
-	Body          string                 `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
-	Priority      int32                  `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`
-	CorrelationId string                 `protobuf:"bytes,6,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
-	NotBefore     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=not_before,json=notBefore,proto3" json:"not_before,omitempty"`
-	// Fingerprint is the SHA-256 over sender and content, by which a retry is
-	// told from other content under the same id.
-	Fingerprint   []byte `protobuf:"bytes,8,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+func (*Event_DispatchReported) isEvent_Event() {}
+
+func (*Event_DispatchJudged) isEvent_Event() {}
+
+func (*Event_DispatchAbandoned) isEvent_Event() {}
+
+func (*Event_DispatchWoken) isEvent_Event() {}
+
+func (*Event_DispatchFailed) isEvent_Event() {}
+
+func (*Event_DispatchImported) isEvent_Event() {}
+
+// MessagesEnqueued: messages wait, one or several.
+type MessagesEnqueued struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Goal   string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	Sender string                 `protobuf:"bytes,2,opt,name=sender,proto3" json:"sender,omitempty"`
+	// On_behalf_of, session and operation are the sender's, as they were then.
+	OnBehalfOf    []string           `protobuf:"bytes,3,rep,name=on_behalf_of,json=onBehalfOf,proto3" json:"on_behalf_of,omitempty"`
+	Session       string             `protobuf:"bytes,4,opt,name=session,proto3" json:"session,omitempty"`
+	Operation     string             `protobuf:"bytes,5,opt,name=operation,proto3" json:"operation,omitempty"`
+	Messages      []*EnqueuedMessage `protobuf:"bytes,6,rep,name=messages,proto3" json:"messages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *MessageEnqueued) Reset() {
-	*x = MessageEnqueued{}
+func (x *MessagesEnqueued) Reset() {
+	*x = MessagesEnqueued{}
 	mi := &file_weir_inbox_v1_events_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *MessageEnqueued) String() string {
+func (x *MessagesEnqueued) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*MessageEnqueued) ProtoMessage() {}
+func (*MessagesEnqueued) ProtoMessage() {}
 
-func (x *MessageEnqueued) ProtoReflect() protoreflect.Message {
+func (x *MessagesEnqueued) ProtoReflect() protoreflect.Message {
 	mi := &file_weir_inbox_v1_events_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -255,61 +412,176 @@ func (x *MessageEnqueued) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use MessageEnqueued.ProtoReflect.Descriptor instead.
-func (*MessageEnqueued) Descriptor() ([]byte, []int) {
+// Deprecated: Use MessagesEnqueued.ProtoReflect.Descriptor instead.
+func (*MessagesEnqueued) Descriptor() ([]byte, []int) {
 	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *MessageEnqueued) GetGoal() string {
+func (x *MessagesEnqueued) GetGoal() string {
 	if x != nil {
 		return x.Goal
 	}
 	return ""
 }
 
-func (x *MessageEnqueued) GetMessageId() string {
-	if x != nil {
-		return x.MessageId
-	}
-	return ""
-}
-
-func (x *MessageEnqueued) GetSender() string {
+func (x *MessagesEnqueued) GetSender() string {
 	if x != nil {
 		return x.Sender
 	}
 	return ""
 }
 
-func (x *MessageEnqueued) GetBody() string {
+func (x *MessagesEnqueued) GetOnBehalfOf() []string {
+	if x != nil {
+		return x.OnBehalfOf
+	}
+	return nil
+}
+
+func (x *MessagesEnqueued) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *MessagesEnqueued) GetOperation() string {
+	if x != nil {
+		return x.Operation
+	}
+	return ""
+}
+
+func (x *MessagesEnqueued) GetMessages() []*EnqueuedMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+// EnqueuedMessage is one of them.
+type EnqueuedMessage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MessageId     string                 `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	Body          string                 `protobuf:"bytes,2,opt,name=body,proto3" json:"body,omitempty"`
+	Priority      int32                  `protobuf:"varint,3,opt,name=priority,proto3" json:"priority,omitempty"`
+	CorrelationId string                 `protobuf:"bytes,4,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
+	NotBefore     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=not_before,json=notBefore,proto3" json:"not_before,omitempty"`
+	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	BusyPolicy    BusyPolicy             `protobuf:"varint,7,opt,name=busy_policy,json=busyPolicy,proto3,enum=weir.inbox.v1.BusyPolicy" json:"busy_policy,omitempty"`
+	BusyKey       string                 `protobuf:"bytes,8,opt,name=busy_key,json=busyKey,proto3" json:"busy_key,omitempty"`
+	// Replaced_message_id is the pending message whose place it takes.
+	ReplacedMessageId string `protobuf:"bytes,9,opt,name=replaced_message_id,json=replacedMessageId,proto3" json:"replaced_message_id,omitempty"`
+	// Conversation_id is where it was said, if it comes from a conversation.
+	ConversationId string `protobuf:"bytes,10,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	// Fingerprint is the SHA-256 over sender and content, by which a retry is
+	// told from other content under the same id.
+	Fingerprint   []byte `protobuf:"bytes,11,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnqueuedMessage) Reset() {
+	*x = EnqueuedMessage{}
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnqueuedMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnqueuedMessage) ProtoMessage() {}
+
+func (x *EnqueuedMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnqueuedMessage.ProtoReflect.Descriptor instead.
+func (*EnqueuedMessage) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *EnqueuedMessage) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *EnqueuedMessage) GetBody() string {
 	if x != nil {
 		return x.Body
 	}
 	return ""
 }
 
-func (x *MessageEnqueued) GetPriority() int32 {
+func (x *EnqueuedMessage) GetPriority() int32 {
 	if x != nil {
 		return x.Priority
 	}
 	return 0
 }
 
-func (x *MessageEnqueued) GetCorrelationId() string {
+func (x *EnqueuedMessage) GetCorrelationId() string {
 	if x != nil {
 		return x.CorrelationId
 	}
 	return ""
 }
 
-func (x *MessageEnqueued) GetNotBefore() *timestamppb.Timestamp {
+func (x *EnqueuedMessage) GetNotBefore() *timestamppb.Timestamp {
 	if x != nil {
 		return x.NotBefore
 	}
 	return nil
 }
 
-func (x *MessageEnqueued) GetFingerprint() []byte {
+func (x *EnqueuedMessage) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *EnqueuedMessage) GetBusyPolicy() BusyPolicy {
+	if x != nil {
+		return x.BusyPolicy
+	}
+	return BusyPolicy_BUSY_POLICY_UNSPECIFIED
+}
+
+func (x *EnqueuedMessage) GetBusyKey() string {
+	if x != nil {
+		return x.BusyKey
+	}
+	return ""
+}
+
+func (x *EnqueuedMessage) GetReplacedMessageId() string {
+	if x != nil {
+		return x.ReplacedMessageId
+	}
+	return ""
+}
+
+func (x *EnqueuedMessage) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *EnqueuedMessage) GetFingerprint() []byte {
 	if x != nil {
 		return x.Fingerprint
 	}
@@ -325,13 +597,16 @@ type MessagesClaimed struct {
 	Claimant        string                 `protobuf:"bytes,4,opt,name=claimant,proto3" json:"claimant,omitempty"`
 	MessageIds      []string               `protobuf:"bytes,5,rep,name=message_ids,json=messageIds,proto3" json:"message_ids,omitempty"`
 	LeaseExpireTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=lease_expire_time,json=leaseExpireTime,proto3" json:"lease_expire_time,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Refusals are those of message_ids that became notices, since their senders may
+	// not send any more.
+	Refusals      []*DeliveryRefusal `protobuf:"bytes,7,rep,name=refusals,proto3" json:"refusals,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MessagesClaimed) Reset() {
 	*x = MessagesClaimed{}
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[2]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -343,7 +618,7 @@ func (x *MessagesClaimed) String() string {
 func (*MessagesClaimed) ProtoMessage() {}
 
 func (x *MessagesClaimed) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[2]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -356,7 +631,7 @@ func (x *MessagesClaimed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessagesClaimed.ProtoReflect.Descriptor instead.
 func (*MessagesClaimed) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{2}
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *MessagesClaimed) GetGoal() string {
@@ -401,6 +676,74 @@ func (x *MessagesClaimed) GetLeaseExpireTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *MessagesClaimed) GetRefusals() []*DeliveryRefusal {
+	if x != nil {
+		return x.Refusals
+	}
+	return nil
+}
+
+// DeliveryRefusal: a message became a notice.
+type DeliveryRefusal struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MessageId     string                 `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	Sender        string                 `protobuf:"bytes,2,opt,name=sender,proto3" json:"sender,omitempty"`
+	Reason        RefusalReason          `protobuf:"varint,3,opt,name=reason,proto3,enum=weir.inbox.v1.RefusalReason" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeliveryRefusal) Reset() {
+	*x = DeliveryRefusal{}
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeliveryRefusal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeliveryRefusal) ProtoMessage() {}
+
+func (x *DeliveryRefusal) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeliveryRefusal.ProtoReflect.Descriptor instead.
+func (*DeliveryRefusal) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *DeliveryRefusal) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *DeliveryRefusal) GetSender() string {
+	if x != nil {
+		return x.Sender
+	}
+	return ""
+}
+
+func (x *DeliveryRefusal) GetReason() RefusalReason {
+	if x != nil {
+		return x.Reason
+	}
+	return RefusalReason_REFUSAL_REASON_UNSPECIFIED
+}
+
 // LeaseExtended: the worker is still at it.
 type LeaseExtended struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -413,7 +756,7 @@ type LeaseExtended struct {
 
 func (x *LeaseExtended) Reset() {
 	*x = LeaseExtended{}
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[3]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -425,7 +768,7 @@ func (x *LeaseExtended) String() string {
 func (*LeaseExtended) ProtoMessage() {}
 
 func (x *LeaseExtended) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[3]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -438,7 +781,7 @@ func (x *LeaseExtended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseExtended.ProtoReflect.Descriptor instead.
 func (*LeaseExtended) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{3}
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *LeaseExtended) GetGoal() string {
@@ -473,7 +816,7 @@ type MessagesDone struct {
 
 func (x *MessagesDone) Reset() {
 	*x = MessagesDone{}
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[4]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -485,7 +828,7 @@ func (x *MessagesDone) String() string {
 func (*MessagesDone) ProtoMessage() {}
 
 func (x *MessagesDone) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[4]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -498,7 +841,7 @@ func (x *MessagesDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessagesDone.ProtoReflect.Descriptor instead.
 func (*MessagesDone) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{4}
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *MessagesDone) GetGoal() string {
@@ -527,7 +870,7 @@ type MessagesReleased struct {
 
 func (x *MessagesReleased) Reset() {
 	*x = MessagesReleased{}
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[5]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -539,7 +882,7 @@ func (x *MessagesReleased) String() string {
 func (*MessagesReleased) ProtoMessage() {}
 
 func (x *MessagesReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[5]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -552,7 +895,7 @@ func (x *MessagesReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessagesReleased.ProtoReflect.Descriptor instead.
 func (*MessagesReleased) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{5}
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *MessagesReleased) GetGoal() string {
@@ -576,32 +919,37 @@ func (x *MessagesReleased) GetNotBefore() *timestamppb.Timestamp {
 	return nil
 }
 
-// LeasesExpired: the worker did not finish them in time. Those delivered too
-// often are dead now, the others pending again.
-type LeasesExpired struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Goal           string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
-	MessageIds     []string               `protobuf:"bytes,2,rep,name=message_ids,json=messageIds,proto3" json:"message_ids,omitempty"`
-	DeadMessageIds []string               `protobuf:"bytes,3,rep,name=dead_message_ids,json=deadMessageIds,proto3" json:"dead_message_ids,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+// DeadlinesPassed: time did something to messages. No id is in two of the lists.
+type DeadlinesPassed struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Goal  string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	// Due are no longer delayed.
+	DueMessageIds []string `protobuf:"bytes,2,rep,name=due_message_ids,json=dueMessageIds,proto3" json:"due_message_ids,omitempty"`
+	// Lapsed were claimed, and not finished in time; they are pending again.
+	LapsedMessageIds []string `protobuf:"bytes,3,rep,name=lapsed_message_ids,json=lapsedMessageIds,proto3" json:"lapsed_message_ids,omitempty"`
+	// Dead were, too, and had been delivered too often.
+	DeadMessageIds []string `protobuf:"bytes,4,rep,name=dead_message_ids,json=deadMessageIds,proto3" json:"dead_message_ids,omitempty"`
+	// Expired were not claimed in time.
+	ExpiredMessageIds []string `protobuf:"bytes,5,rep,name=expired_message_ids,json=expiredMessageIds,proto3" json:"expired_message_ids,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
-func (x *LeasesExpired) Reset() {
-	*x = LeasesExpired{}
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[6]
+func (x *DeadlinesPassed) Reset() {
+	*x = DeadlinesPassed{}
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *LeasesExpired) String() string {
+func (x *DeadlinesPassed) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*LeasesExpired) ProtoMessage() {}
+func (*DeadlinesPassed) ProtoMessage() {}
 
-func (x *LeasesExpired) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[6]
+func (x *DeadlinesPassed) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -612,30 +960,429 @@ func (x *LeasesExpired) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use LeasesExpired.ProtoReflect.Descriptor instead.
-func (*LeasesExpired) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{6}
+// Deprecated: Use DeadlinesPassed.ProtoReflect.Descriptor instead.
+func (*DeadlinesPassed) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *LeasesExpired) GetGoal() string {
+func (x *DeadlinesPassed) GetGoal() string {
 	if x != nil {
 		return x.Goal
 	}
 	return ""
 }
 
-func (x *LeasesExpired) GetMessageIds() []string {
+func (x *DeadlinesPassed) GetDueMessageIds() []string {
+	if x != nil {
+		return x.DueMessageIds
+	}
+	return nil
+}
+
+func (x *DeadlinesPassed) GetLapsedMessageIds() []string {
+	if x != nil {
+		return x.LapsedMessageIds
+	}
+	return nil
+}
+
+func (x *DeadlinesPassed) GetDeadMessageIds() []string {
+	if x != nil {
+		return x.DeadMessageIds
+	}
+	return nil
+}
+
+func (x *DeadlinesPassed) GetExpiredMessageIds() []string {
+	if x != nil {
+		return x.ExpiredMessageIds
+	}
+	return nil
+}
+
+// MessagesRedriven: an operator made dead messages pending again.
+type MessagesRedriven struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Goal          string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	MessageIds    []string               `protobuf:"bytes,2,rep,name=message_ids,json=messageIds,proto3" json:"message_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MessagesRedriven) Reset() {
+	*x = MessagesRedriven{}
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessagesRedriven) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessagesRedriven) ProtoMessage() {}
+
+func (x *MessagesRedriven) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessagesRedriven.ProtoReflect.Descriptor instead.
+func (*MessagesRedriven) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *MessagesRedriven) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *MessagesRedriven) GetMessageIds() []string {
 	if x != nil {
 		return x.MessageIds
 	}
 	return nil
 }
 
-func (x *LeasesExpired) GetDeadMessageIds() []string {
+// MessagesDiscarded: an operator ended dead messages.
+type MessagesDiscarded struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Goal          string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	MessageIds    []string               `protobuf:"bytes,2,rep,name=message_ids,json=messageIds,proto3" json:"message_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MessagesDiscarded) Reset() {
+	*x = MessagesDiscarded{}
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessagesDiscarded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessagesDiscarded) ProtoMessage() {}
+
+func (x *MessagesDiscarded) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[10]
 	if x != nil {
-		return x.DeadMessageIds
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessagesDiscarded.ProtoReflect.Descriptor instead.
+func (*MessagesDiscarded) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *MessagesDiscarded) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *MessagesDiscarded) GetMessageIds() []string {
+	if x != nil {
+		return x.MessageIds
 	}
 	return nil
+}
+
+// InboxStateChanged: an operator paused, drains or opened it.
+type InboxStateChanged struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Goal          string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	State         InboxState             `protobuf:"varint,2,opt,name=state,proto3,enum=weir.inbox.v1.InboxState" json:"state,omitempty"`
+	Note          string                 `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InboxStateChanged) Reset() {
+	*x = InboxStateChanged{}
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InboxStateChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InboxStateChanged) ProtoMessage() {}
+
+func (x *InboxStateChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InboxStateChanged.ProtoReflect.Descriptor instead.
+func (*InboxStateChanged) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *InboxStateChanged) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *InboxStateChanged) GetState() InboxState {
+	if x != nil {
+		return x.State
+	}
+	return InboxState_INBOX_STATE_UNSPECIFIED
+}
+
+func (x *InboxStateChanged) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+// GoalImported: a state file of another queue was taken over, the first event of
+// its inbox. The items follow on their own subjects, as DispatchImported.
+type GoalImported struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Goal     string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	Messages []*ImportedMessage     `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
+	Items    []*ImportedItem        `protobuf:"bytes,3,rep,name=items,proto3" json:"items,omitempty"`
+	// Digest is the SHA-256 of the file.
+	Digest        []byte `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GoalImported) Reset() {
+	*x = GoalImported{}
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GoalImported) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GoalImported) ProtoMessage() {}
+
+func (x *GoalImported) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GoalImported.ProtoReflect.Descriptor instead.
+func (*GoalImported) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *GoalImported) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *GoalImported) GetMessages() []*ImportedMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *GoalImported) GetItems() []*ImportedItem {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+func (x *GoalImported) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+// ImportedMessage is a message of the file.
+type ImportedMessage struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	MessageId   string                 `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	Body        string                 `protobuf:"bytes,2,opt,name=body,proto3" json:"body,omitempty"`
+	EnqueueTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=enqueue_time,json=enqueueTime,proto3" json:"enqueue_time,omitempty"`
+	// State is PENDING or DONE.
+	State         MessageState `protobuf:"varint,4,opt,name=state,proto3,enum=weir.inbox.v1.MessageState" json:"state,omitempty"`
+	Fingerprint   []byte       `protobuf:"bytes,5,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportedMessage) Reset() {
+	*x = ImportedMessage{}
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportedMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportedMessage) ProtoMessage() {}
+
+func (x *ImportedMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportedMessage.ProtoReflect.Descriptor instead.
+func (*ImportedMessage) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ImportedMessage) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *ImportedMessage) GetBody() string {
+	if x != nil {
+		return x.Body
+	}
+	return ""
+}
+
+func (x *ImportedMessage) GetEnqueueTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EnqueueTime
+	}
+	return nil
+}
+
+func (x *ImportedMessage) GetState() MessageState {
+	if x != nil {
+		return x.State
+	}
+	return MessageState_MESSAGE_STATE_UNSPECIFIED
+}
+
+func (x *ImportedMessage) GetFingerprint() []byte {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return nil
+}
+
+// ImportedItem is a dispatched item of the file.
+type ImportedItem struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Item          string                 `protobuf:"bytes,1,opt,name=item,proto3" json:"item,omitempty"`
+	DispatchId    string                 `protobuf:"bytes,2,opt,name=dispatch_id,json=dispatchId,proto3" json:"dispatch_id,omitempty"`
+	State         DispatchState          `protobuf:"varint,3,opt,name=state,proto3,enum=weir.inbox.v1.DispatchState" json:"state,omitempty"`
+	Attempts      int32                  `protobuf:"varint,4,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportedItem) Reset() {
+	*x = ImportedItem{}
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportedItem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportedItem) ProtoMessage() {}
+
+func (x *ImportedItem) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportedItem.ProtoReflect.Descriptor instead.
+func (*ImportedItem) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ImportedItem) GetItem() string {
+	if x != nil {
+		return x.Item
+	}
+	return ""
+}
+
+func (x *ImportedItem) GetDispatchId() string {
+	if x != nil {
+		return x.DispatchId
+	}
+	return ""
+}
+
+func (x *ImportedItem) GetState() DispatchState {
+	if x != nil {
+		return x.State
+	}
+	return DispatchState_DISPATCH_STATE_UNSPECIFIED
+}
+
+func (x *ImportedItem) GetAttempts() int32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
 }
 
 // DispatchBegun: somebody is about to start work elsewhere.
@@ -645,14 +1392,16 @@ type DispatchBegun struct {
 	Item       string                 `protobuf:"bytes,2,opt,name=item,proto3" json:"item,omitempty"`
 	DispatchId string                 `protobuf:"bytes,3,opt,name=dispatch_id,json=dispatchId,proto3" json:"dispatch_id,omitempty"`
 	// Attempt is 1 on the first call.
-	Attempt       int32 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Attempt int32 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Plan is what weir itself is going to do, where it was asked to.
+	Plan          *DispatchPlan `protobuf:"bytes,5,opt,name=plan,proto3" json:"plan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DispatchBegun) Reset() {
 	*x = DispatchBegun{}
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[7]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +1413,7 @@ func (x *DispatchBegun) String() string {
 func (*DispatchBegun) ProtoMessage() {}
 
 func (x *DispatchBegun) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[7]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +1426,7 @@ func (x *DispatchBegun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatchBegun.ProtoReflect.Descriptor instead.
 func (*DispatchBegun) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{7}
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DispatchBegun) GetGoal() string {
@@ -708,6 +1457,148 @@ func (x *DispatchBegun) GetAttempt() int32 {
 	return 0
 }
 
+func (x *DispatchBegun) GetPlan() *DispatchPlan {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+// DispatchPlan is all that sending takes. Its ids are assigned beforehand, so that
+// each step can be done again.
+type DispatchPlan struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	RequestId      string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Worker         string                 `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"`
+	ConversationId string                 `protobuf:"bytes,3,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	Seed           string                 `protobuf:"bytes,4,opt,name=seed,proto3" json:"seed,omitempty"`
+	Title          string                 `protobuf:"bytes,5,opt,name=title,proto3" json:"title,omitempty"`
+	Priority       int32                  `protobuf:"varint,6,opt,name=priority,proto3" json:"priority,omitempty"`
+	WaitsFor       []string               `protobuf:"bytes,7,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
+	// On_behalf_of, session, operation and confined are the owner's, as they were.
+	OnBehalfOf    []string `protobuf:"bytes,8,rep,name=on_behalf_of,json=onBehalfOf,proto3" json:"on_behalf_of,omitempty"`
+	Session       string   `protobuf:"bytes,9,opt,name=session,proto3" json:"session,omitempty"`
+	Operation     string   `protobuf:"bytes,10,opt,name=operation,proto3" json:"operation,omitempty"`
+	Confined      bool     `protobuf:"varint,11,opt,name=confined,proto3" json:"confined,omitempty"`
+	Fingerprint   []byte   `protobuf:"bytes,12,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DispatchPlan) Reset() {
+	*x = DispatchPlan{}
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DispatchPlan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DispatchPlan) ProtoMessage() {}
+
+func (x *DispatchPlan) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DispatchPlan.ProtoReflect.Descriptor instead.
+func (*DispatchPlan) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *DispatchPlan) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *DispatchPlan) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *DispatchPlan) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *DispatchPlan) GetSeed() string {
+	if x != nil {
+		return x.Seed
+	}
+	return ""
+}
+
+func (x *DispatchPlan) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *DispatchPlan) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *DispatchPlan) GetWaitsFor() []string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return nil
+}
+
+func (x *DispatchPlan) GetOnBehalfOf() []string {
+	if x != nil {
+		return x.OnBehalfOf
+	}
+	return nil
+}
+
+func (x *DispatchPlan) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *DispatchPlan) GetOperation() string {
+	if x != nil {
+		return x.Operation
+	}
+	return ""
+}
+
+func (x *DispatchPlan) GetConfined() bool {
+	if x != nil {
+		return x.Confined
+	}
+	return false
+}
+
+func (x *DispatchPlan) GetFingerprint() []byte {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return nil
+}
+
 // DispatchSent: the work goes on in a conversation.
 type DispatchSent struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -721,7 +1612,7 @@ type DispatchSent struct {
 
 func (x *DispatchSent) Reset() {
 	*x = DispatchSent{}
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[8]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -733,7 +1624,7 @@ func (x *DispatchSent) String() string {
 func (*DispatchSent) ProtoMessage() {}
 
 func (x *DispatchSent) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[8]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -746,7 +1637,7 @@ func (x *DispatchSent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatchSent.ProtoReflect.Descriptor instead.
 func (*DispatchSent) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{8}
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DispatchSent) GetGoal() string {
@@ -777,33 +1668,466 @@ func (x *DispatchSent) GetConversationId() string {
 	return ""
 }
 
+// DispatchReported: the worker said how it goes.
+type DispatchReported struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Goal          string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	Item          string                 `protobuf:"bytes,2,opt,name=item,proto3" json:"item,omitempty"`
+	RequestId     string                 `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Kind          ReportKind             `protobuf:"varint,4,opt,name=kind,proto3,enum=weir.inbox.v1.ReportKind" json:"kind,omitempty"`
+	Text          string                 `protobuf:"bytes,5,opt,name=text,proto3" json:"text,omitempty"`
+	Evidence      []*Evidence            `protobuf:"bytes,6,rep,name=evidence,proto3" json:"evidence,omitempty"`
+	WaitsFor      []string               `protobuf:"bytes,7,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
+	Fingerprint   []byte                 `protobuf:"bytes,8,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DispatchReported) Reset() {
+	*x = DispatchReported{}
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DispatchReported) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DispatchReported) ProtoMessage() {}
+
+func (x *DispatchReported) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DispatchReported.ProtoReflect.Descriptor instead.
+func (*DispatchReported) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *DispatchReported) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *DispatchReported) GetItem() string {
+	if x != nil {
+		return x.Item
+	}
+	return ""
+}
+
+func (x *DispatchReported) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *DispatchReported) GetKind() ReportKind {
+	if x != nil {
+		return x.Kind
+	}
+	return ReportKind_REPORT_KIND_UNSPECIFIED
+}
+
+func (x *DispatchReported) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *DispatchReported) GetEvidence() []*Evidence {
+	if x != nil {
+		return x.Evidence
+	}
+	return nil
+}
+
+func (x *DispatchReported) GetWaitsFor() []string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return nil
+}
+
+func (x *DispatchReported) GetFingerprint() []byte {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return nil
+}
+
+// DispatchJudged: the owner accepted or rejected the work.
+type DispatchJudged struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Goal          string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	Item          string                 `protobuf:"bytes,2,opt,name=item,proto3" json:"item,omitempty"`
+	Accepted      bool                   `protobuf:"varint,3,opt,name=accepted,proto3" json:"accepted,omitempty"`
+	Note          string                 `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DispatchJudged) Reset() {
+	*x = DispatchJudged{}
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DispatchJudged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DispatchJudged) ProtoMessage() {}
+
+func (x *DispatchJudged) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DispatchJudged.ProtoReflect.Descriptor instead.
+func (*DispatchJudged) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *DispatchJudged) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *DispatchJudged) GetItem() string {
+	if x != nil {
+		return x.Item
+	}
+	return ""
+}
+
+func (x *DispatchJudged) GetAccepted() bool {
+	if x != nil {
+		return x.Accepted
+	}
+	return false
+}
+
+func (x *DispatchJudged) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+// DispatchAbandoned: nobody waits for it any more.
+type DispatchAbandoned struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Goal          string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	Item          string                 `protobuf:"bytes,2,opt,name=item,proto3" json:"item,omitempty"`
+	Note          string                 `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DispatchAbandoned) Reset() {
+	*x = DispatchAbandoned{}
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DispatchAbandoned) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DispatchAbandoned) ProtoMessage() {}
+
+func (x *DispatchAbandoned) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DispatchAbandoned.ProtoReflect.Descriptor instead.
+func (*DispatchAbandoned) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *DispatchAbandoned) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *DispatchAbandoned) GetItem() string {
+	if x != nil {
+		return x.Item
+	}
+	return ""
+}
+
+func (x *DispatchAbandoned) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+// DispatchWoken: an item that it waits for is finished. Where that was the last
+// one, it goes on.
+type DispatchWoken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Goal          string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	Item          string                 `protobuf:"bytes,2,opt,name=item,proto3" json:"item,omitempty"`
+	FinishedItem  string                 `protobuf:"bytes,3,opt,name=finished_item,json=finishedItem,proto3" json:"finished_item,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DispatchWoken) Reset() {
+	*x = DispatchWoken{}
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DispatchWoken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DispatchWoken) ProtoMessage() {}
+
+func (x *DispatchWoken) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DispatchWoken.ProtoReflect.Descriptor instead.
+func (*DispatchWoken) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *DispatchWoken) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *DispatchWoken) GetItem() string {
+	if x != nil {
+		return x.Item
+	}
+	return ""
+}
+
+func (x *DispatchWoken) GetFinishedItem() string {
+	if x != nil {
+		return x.FinishedItem
+	}
+	return ""
+}
+
+// DispatchFailed: sending it was refused, for now.
+type DispatchFailed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Goal          string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	Item          string                 `protobuf:"bytes,2,opt,name=item,proto3" json:"item,omitempty"`
+	Failure       string                 `protobuf:"bytes,3,opt,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DispatchFailed) Reset() {
+	*x = DispatchFailed{}
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DispatchFailed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DispatchFailed) ProtoMessage() {}
+
+func (x *DispatchFailed) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DispatchFailed.ProtoReflect.Descriptor instead.
+func (*DispatchFailed) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *DispatchFailed) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *DispatchFailed) GetItem() string {
+	if x != nil {
+		return x.Item
+	}
+	return ""
+}
+
+func (x *DispatchFailed) GetFailure() string {
+	if x != nil {
+		return x.Failure
+	}
+	return ""
+}
+
+// DispatchImported: it comes from the state file of another queue.
+type DispatchImported struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Goal          string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	Item          *ImportedItem          `protobuf:"bytes,2,opt,name=item,proto3" json:"item,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DispatchImported) Reset() {
+	*x = DispatchImported{}
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DispatchImported) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DispatchImported) ProtoMessage() {}
+
+func (x *DispatchImported) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DispatchImported.ProtoReflect.Descriptor instead.
+func (*DispatchImported) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DispatchImported) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *DispatchImported) GetItem() *ImportedItem {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
 var File_weir_inbox_v1_events_proto protoreflect.FileDescriptor
 
 const file_weir_inbox_v1_events_proto_rawDesc = "" +
 	"\n" +
-	"\x1aweir/inbox/v1/events.proto\x12\rweir.inbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xed\x04\n" +
+	"\x1aweir/inbox/v1/events.proto\x12\rweir.inbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a$weir/inbox/v1/dispatch_service.proto\x1a\x1bweir/inbox/v1/message.proto\"\xff\n" +
+	"\n" +
 	"\x05Event\x12\x14\n" +
-	"\x05actor\x18\x01 \x01(\tR\x05actor\x12K\n" +
-	"\x10message_enqueued\x18\x02 \x01(\v2\x1e.weir.inbox.v1.MessageEnqueuedH\x00R\x0fmessageEnqueued\x12K\n" +
+	"\x05actor\x18\x01 \x01(\tR\x05actor\x12N\n" +
+	"\x11messages_enqueued\x18\x02 \x01(\v2\x1f.weir.inbox.v1.MessagesEnqueuedH\x00R\x10messagesEnqueued\x12K\n" +
 	"\x10messages_claimed\x18\x03 \x01(\v2\x1e.weir.inbox.v1.MessagesClaimedH\x00R\x0fmessagesClaimed\x12E\n" +
 	"\x0elease_extended\x18\x04 \x01(\v2\x1c.weir.inbox.v1.LeaseExtendedH\x00R\rleaseExtended\x12B\n" +
 	"\rmessages_done\x18\x05 \x01(\v2\x1b.weir.inbox.v1.MessagesDoneH\x00R\fmessagesDone\x12N\n" +
-	"\x11messages_released\x18\x06 \x01(\v2\x1f.weir.inbox.v1.MessagesReleasedH\x00R\x10messagesReleased\x12E\n" +
-	"\x0eleases_expired\x18\a \x01(\v2\x1c.weir.inbox.v1.LeasesExpiredH\x00R\rleasesExpired\x12E\n" +
-	"\x0edispatch_begun\x18\b \x01(\v2\x1c.weir.inbox.v1.DispatchBegunH\x00R\rdispatchBegun\x12B\n" +
-	"\rdispatch_sent\x18\t \x01(\v2\x1b.weir.inbox.v1.DispatchSentH\x00R\fdispatchSentB\a\n" +
-	"\x05event\"\x90\x02\n" +
-	"\x0fMessageEnqueued\x12\x12\n" +
-	"\x04goal\x18\x01 \x01(\tR\x04goal\x12\x1d\n" +
+	"\x11messages_released\x18\x06 \x01(\v2\x1f.weir.inbox.v1.MessagesReleasedH\x00R\x10messagesReleased\x12K\n" +
+	"\x10deadlines_passed\x18\a \x01(\v2\x1e.weir.inbox.v1.DeadlinesPassedH\x00R\x0fdeadlinesPassed\x12N\n" +
+	"\x11messages_redriven\x18\b \x01(\v2\x1f.weir.inbox.v1.MessagesRedrivenH\x00R\x10messagesRedriven\x12Q\n" +
+	"\x12messages_discarded\x18\t \x01(\v2 .weir.inbox.v1.MessagesDiscardedH\x00R\x11messagesDiscarded\x12R\n" +
+	"\x13inbox_state_changed\x18\n" +
+	" \x01(\v2 .weir.inbox.v1.InboxStateChangedH\x00R\x11inboxStateChanged\x12B\n" +
+	"\rgoal_imported\x18\v \x01(\v2\x1b.weir.inbox.v1.GoalImportedH\x00R\fgoalImported\x12E\n" +
+	"\x0edispatch_begun\x18\x14 \x01(\v2\x1c.weir.inbox.v1.DispatchBegunH\x00R\rdispatchBegun\x12B\n" +
+	"\rdispatch_sent\x18\x15 \x01(\v2\x1b.weir.inbox.v1.DispatchSentH\x00R\fdispatchSent\x12N\n" +
+	"\x11dispatch_reported\x18\x16 \x01(\v2\x1f.weir.inbox.v1.DispatchReportedH\x00R\x10dispatchReported\x12H\n" +
+	"\x0fdispatch_judged\x18\x17 \x01(\v2\x1d.weir.inbox.v1.DispatchJudgedH\x00R\x0edispatchJudged\x12Q\n" +
+	"\x12dispatch_abandoned\x18\x18 \x01(\v2 .weir.inbox.v1.DispatchAbandonedH\x00R\x11dispatchAbandoned\x12E\n" +
+	"\x0edispatch_woken\x18\x19 \x01(\v2\x1c.weir.inbox.v1.DispatchWokenH\x00R\rdispatchWoken\x12H\n" +
+	"\x0fdispatch_failed\x18\x1a \x01(\v2\x1d.weir.inbox.v1.DispatchFailedH\x00R\x0edispatchFailed\x12N\n" +
+	"\x11dispatch_imported\x18\x1b \x01(\v2\x1f.weir.inbox.v1.DispatchImportedH\x00R\x10dispatchImportedB\a\n" +
+	"\x05event\"\xd4\x01\n" +
+	"\x10MessagesEnqueued\x12\x12\n" +
+	"\x04goal\x18\x01 \x01(\tR\x04goal\x12\x16\n" +
+	"\x06sender\x18\x02 \x01(\tR\x06sender\x12 \n" +
+	"\fon_behalf_of\x18\x03 \x03(\tR\n" +
+	"onBehalfOf\x12\x18\n" +
+	"\asession\x18\x04 \x01(\tR\asession\x12\x1c\n" +
+	"\toperation\x18\x05 \x01(\tR\toperation\x12:\n" +
+	"\bmessages\x18\x06 \x03(\v2\x1e.weir.inbox.v1.EnqueuedMessageR\bmessages\"\xd1\x03\n" +
+	"\x0fEnqueuedMessage\x12\x1d\n" +
 	"\n" +
-	"message_id\x18\x02 \x01(\tR\tmessageId\x12\x16\n" +
-	"\x06sender\x18\x03 \x01(\tR\x06sender\x12\x12\n" +
-	"\x04body\x18\x04 \x01(\tR\x04body\x12\x1a\n" +
-	"\bpriority\x18\x05 \x01(\x05R\bpriority\x12%\n" +
-	"\x0ecorrelation_id\x18\x06 \x01(\tR\rcorrelationId\x129\n" +
+	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x12\n" +
+	"\x04body\x18\x02 \x01(\tR\x04body\x12\x1a\n" +
+	"\bpriority\x18\x03 \x01(\x05R\bpriority\x12%\n" +
+	"\x0ecorrelation_id\x18\x04 \x01(\tR\rcorrelationId\x129\n" +
 	"\n" +
-	"not_before\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tnotBefore\x12 \n" +
-	"\vfingerprint\x18\b \x01(\fR\vfingerprint\"\xea\x01\n" +
+	"not_before\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tnotBefore\x12;\n" +
+	"\vexpire_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\x12:\n" +
+	"\vbusy_policy\x18\a \x01(\x0e2\x19.weir.inbox.v1.BusyPolicyR\n" +
+	"busyPolicy\x12\x19\n" +
+	"\bbusy_key\x18\b \x01(\tR\abusyKey\x12.\n" +
+	"\x13replaced_message_id\x18\t \x01(\tR\x11replacedMessageId\x12'\n" +
+	"\x0fconversation_id\x18\n" +
+	" \x01(\tR\x0econversationId\x12 \n" +
+	"\vfingerprint\x18\v \x01(\fR\vfingerprint\"\xa6\x02\n" +
 	"\x0fMessagesClaimed\x12\x12\n" +
 	"\x04goal\x18\x01 \x01(\tR\x04goal\x12\x1d\n" +
 	"\n" +
@@ -813,7 +2137,13 @@ const file_weir_inbox_v1_events_proto_rawDesc = "" +
 	"\bclaimant\x18\x04 \x01(\tR\bclaimant\x12\x1f\n" +
 	"\vmessage_ids\x18\x05 \x03(\tR\n" +
 	"messageIds\x12F\n" +
-	"\x11lease_expire_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0fleaseExpireTime\"\x8c\x01\n" +
+	"\x11lease_expire_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0fleaseExpireTime\x12:\n" +
+	"\brefusals\x18\a \x03(\v2\x1e.weir.inbox.v1.DeliveryRefusalR\brefusals\"~\n" +
+	"\x0fDeliveryRefusal\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x16\n" +
+	"\x06sender\x18\x02 \x01(\tR\x06sender\x124\n" +
+	"\x06reason\x18\x03 \x01(\x0e2\x1c.weir.inbox.v1.RefusalReasonR\x06reason\"\x8c\x01\n" +
 	"\rLeaseExtended\x12\x12\n" +
 	"\x04goal\x18\x01 \x01(\tR\x04goal\x12\x1f\n" +
 	"\vmessage_ids\x18\x02 \x03(\tR\n" +
@@ -828,24 +2158,102 @@ const file_weir_inbox_v1_events_proto_rawDesc = "" +
 	"\vmessage_ids\x18\x02 \x03(\tR\n" +
 	"messageIds\x129\n" +
 	"\n" +
-	"not_before\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tnotBefore\"n\n" +
-	"\rLeasesExpired\x12\x12\n" +
+	"not_before\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tnotBefore\"\xd5\x01\n" +
+	"\x0fDeadlinesPassed\x12\x12\n" +
+	"\x04goal\x18\x01 \x01(\tR\x04goal\x12&\n" +
+	"\x0fdue_message_ids\x18\x02 \x03(\tR\rdueMessageIds\x12,\n" +
+	"\x12lapsed_message_ids\x18\x03 \x03(\tR\x10lapsedMessageIds\x12(\n" +
+	"\x10dead_message_ids\x18\x04 \x03(\tR\x0edeadMessageIds\x12.\n" +
+	"\x13expired_message_ids\x18\x05 \x03(\tR\x11expiredMessageIds\"G\n" +
+	"\x10MessagesRedriven\x12\x12\n" +
 	"\x04goal\x18\x01 \x01(\tR\x04goal\x12\x1f\n" +
 	"\vmessage_ids\x18\x02 \x03(\tR\n" +
-	"messageIds\x12(\n" +
-	"\x10dead_message_ids\x18\x03 \x03(\tR\x0edeadMessageIds\"r\n" +
+	"messageIds\"H\n" +
+	"\x11MessagesDiscarded\x12\x12\n" +
+	"\x04goal\x18\x01 \x01(\tR\x04goal\x12\x1f\n" +
+	"\vmessage_ids\x18\x02 \x03(\tR\n" +
+	"messageIds\"l\n" +
+	"\x11InboxStateChanged\x12\x12\n" +
+	"\x04goal\x18\x01 \x01(\tR\x04goal\x12/\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x19.weir.inbox.v1.InboxStateR\x05state\x12\x12\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\"\xa9\x01\n" +
+	"\fGoalImported\x12\x12\n" +
+	"\x04goal\x18\x01 \x01(\tR\x04goal\x12:\n" +
+	"\bmessages\x18\x02 \x03(\v2\x1e.weir.inbox.v1.ImportedMessageR\bmessages\x121\n" +
+	"\x05items\x18\x03 \x03(\v2\x1b.weir.inbox.v1.ImportedItemR\x05items\x12\x16\n" +
+	"\x06digest\x18\x04 \x01(\fR\x06digest\"\xd8\x01\n" +
+	"\x0fImportedMessage\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x12\n" +
+	"\x04body\x18\x02 \x01(\tR\x04body\x12=\n" +
+	"\fenqueue_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\venqueueTime\x121\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x1b.weir.inbox.v1.MessageStateR\x05state\x12 \n" +
+	"\vfingerprint\x18\x05 \x01(\fR\vfingerprint\"\x93\x01\n" +
+	"\fImportedItem\x12\x12\n" +
+	"\x04item\x18\x01 \x01(\tR\x04item\x12\x1f\n" +
+	"\vdispatch_id\x18\x02 \x01(\tR\n" +
+	"dispatchId\x122\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x1c.weir.inbox.v1.DispatchStateR\x05state\x12\x1a\n" +
+	"\battempts\x18\x04 \x01(\x05R\battempts\"\xa3\x01\n" +
 	"\rDispatchBegun\x12\x12\n" +
 	"\x04goal\x18\x01 \x01(\tR\x04goal\x12\x12\n" +
 	"\x04item\x18\x02 \x01(\tR\x04item\x12\x1f\n" +
 	"\vdispatch_id\x18\x03 \x01(\tR\n" +
 	"dispatchId\x12\x18\n" +
-	"\aattempt\x18\x04 \x01(\x05R\aattempt\"\x80\x01\n" +
+	"\aattempt\x18\x04 \x01(\x05R\aattempt\x12/\n" +
+	"\x04plan\x18\x05 \x01(\v2\x1b.weir.inbox.v1.DispatchPlanR\x04plan\"\xe9\x02\n" +
+	"\fDispatchPlan\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x16\n" +
+	"\x06worker\x18\x02 \x01(\tR\x06worker\x12'\n" +
+	"\x0fconversation_id\x18\x03 \x01(\tR\x0econversationId\x12\x12\n" +
+	"\x04seed\x18\x04 \x01(\tR\x04seed\x12\x14\n" +
+	"\x05title\x18\x05 \x01(\tR\x05title\x12\x1a\n" +
+	"\bpriority\x18\x06 \x01(\x05R\bpriority\x12\x1b\n" +
+	"\twaits_for\x18\a \x03(\tR\bwaitsFor\x12 \n" +
+	"\fon_behalf_of\x18\b \x03(\tR\n" +
+	"onBehalfOf\x12\x18\n" +
+	"\asession\x18\t \x01(\tR\asession\x12\x1c\n" +
+	"\toperation\x18\n" +
+	" \x01(\tR\toperation\x12\x1a\n" +
+	"\bconfined\x18\v \x01(\bR\bconfined\x12 \n" +
+	"\vfingerprint\x18\f \x01(\fR\vfingerprint\"\x80\x01\n" +
 	"\fDispatchSent\x12\x12\n" +
 	"\x04goal\x18\x01 \x01(\tR\x04goal\x12\x12\n" +
 	"\x04item\x18\x02 \x01(\tR\x04item\x12\x1f\n" +
 	"\vdispatch_id\x18\x03 \x01(\tR\n" +
 	"dispatchId\x12'\n" +
-	"\x0fconversation_id\x18\x04 \x01(\tR\x0econversationIdB\x1bZ\x19weir/gen/inbox/v1;inboxv1b\x06proto3"
+	"\x0fconversation_id\x18\x04 \x01(\tR\x0econversationId\"\x90\x02\n" +
+	"\x10DispatchReported\x12\x12\n" +
+	"\x04goal\x18\x01 \x01(\tR\x04goal\x12\x12\n" +
+	"\x04item\x18\x02 \x01(\tR\x04item\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x12-\n" +
+	"\x04kind\x18\x04 \x01(\x0e2\x19.weir.inbox.v1.ReportKindR\x04kind\x12\x12\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\x123\n" +
+	"\bevidence\x18\x06 \x03(\v2\x17.weir.inbox.v1.EvidenceR\bevidence\x12\x1b\n" +
+	"\twaits_for\x18\a \x03(\tR\bwaitsFor\x12 \n" +
+	"\vfingerprint\x18\b \x01(\fR\vfingerprint\"h\n" +
+	"\x0eDispatchJudged\x12\x12\n" +
+	"\x04goal\x18\x01 \x01(\tR\x04goal\x12\x12\n" +
+	"\x04item\x18\x02 \x01(\tR\x04item\x12\x1a\n" +
+	"\baccepted\x18\x03 \x01(\bR\baccepted\x12\x12\n" +
+	"\x04note\x18\x04 \x01(\tR\x04note\"O\n" +
+	"\x11DispatchAbandoned\x12\x12\n" +
+	"\x04goal\x18\x01 \x01(\tR\x04goal\x12\x12\n" +
+	"\x04item\x18\x02 \x01(\tR\x04item\x12\x12\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\"\\\n" +
+	"\rDispatchWoken\x12\x12\n" +
+	"\x04goal\x18\x01 \x01(\tR\x04goal\x12\x12\n" +
+	"\x04item\x18\x02 \x01(\tR\x04item\x12#\n" +
+	"\rfinished_item\x18\x03 \x01(\tR\ffinishedItem\"R\n" +
+	"\x0eDispatchFailed\x12\x12\n" +
+	"\x04goal\x18\x01 \x01(\tR\x04goal\x12\x12\n" +
+	"\x04item\x18\x02 \x01(\tR\x04item\x12\x18\n" +
+	"\afailure\x18\x03 \x01(\tR\afailure\"W\n" +
+	"\x10DispatchImported\x12\x12\n" +
+	"\x04goal\x18\x01 \x01(\tR\x04goal\x12/\n" +
+	"\x04item\x18\x02 \x01(\v2\x1b.weir.inbox.v1.ImportedItemR\x04itemB\x1bZ\x19weir/gen/inbox/v1;inboxv1b\x06proto3"
 
 var (
 	file_weir_inbox_v1_events_proto_rawDescOnce sync.Once
@@ -859,37 +2267,84 @@ func file_weir_inbox_v1_events_proto_rawDescGZIP() []byte {
 	return file_weir_inbox_v1_events_proto_rawDescData
 }
 
-var file_weir_inbox_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_weir_inbox_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_weir_inbox_v1_events_proto_goTypes = []any{
 	(*Event)(nil),                 // 0: weir.inbox.v1.Event
-	(*MessageEnqueued)(nil),       // 1: weir.inbox.v1.MessageEnqueued
-	(*MessagesClaimed)(nil),       // 2: weir.inbox.v1.MessagesClaimed
-	(*LeaseExtended)(nil),         // 3: weir.inbox.v1.LeaseExtended
-	(*MessagesDone)(nil),          // 4: weir.inbox.v1.MessagesDone
-	(*MessagesReleased)(nil),      // 5: weir.inbox.v1.MessagesReleased
-	(*LeasesExpired)(nil),         // 6: weir.inbox.v1.LeasesExpired
-	(*DispatchBegun)(nil),         // 7: weir.inbox.v1.DispatchBegun
-	(*DispatchSent)(nil),          // 8: weir.inbox.v1.DispatchSent
-	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
+	(*MessagesEnqueued)(nil),      // 1: weir.inbox.v1.MessagesEnqueued
+	(*EnqueuedMessage)(nil),       // 2: weir.inbox.v1.EnqueuedMessage
+	(*MessagesClaimed)(nil),       // 3: weir.inbox.v1.MessagesClaimed
+	(*DeliveryRefusal)(nil),       // 4: weir.inbox.v1.DeliveryRefusal
+	(*LeaseExtended)(nil),         // 5: weir.inbox.v1.LeaseExtended
+	(*MessagesDone)(nil),          // 6: weir.inbox.v1.MessagesDone
+	(*MessagesReleased)(nil),      // 7: weir.inbox.v1.MessagesReleased
+	(*DeadlinesPassed)(nil),       // 8: weir.inbox.v1.DeadlinesPassed
+	(*MessagesRedriven)(nil),      // 9: weir.inbox.v1.MessagesRedriven
+	(*MessagesDiscarded)(nil),     // 10: weir.inbox.v1.MessagesDiscarded
+	(*InboxStateChanged)(nil),     // 11: weir.inbox.v1.InboxStateChanged
+	(*GoalImported)(nil),          // 12: weir.inbox.v1.GoalImported
+	(*ImportedMessage)(nil),       // 13: weir.inbox.v1.ImportedMessage
+	(*ImportedItem)(nil),          // 14: weir.inbox.v1.ImportedItem
+	(*DispatchBegun)(nil),         // 15: weir.inbox.v1.DispatchBegun
+	(*DispatchPlan)(nil),          // 16: weir.inbox.v1.DispatchPlan
+	(*DispatchSent)(nil),          // 17: weir.inbox.v1.DispatchSent
+	(*DispatchReported)(nil),      // 18: weir.inbox.v1.DispatchReported
+	(*DispatchJudged)(nil),        // 19: weir.inbox.v1.DispatchJudged
+	(*DispatchAbandoned)(nil),     // 20: weir.inbox.v1.DispatchAbandoned
+	(*DispatchWoken)(nil),         // 21: weir.inbox.v1.DispatchWoken
+	(*DispatchFailed)(nil),        // 22: weir.inbox.v1.DispatchFailed
+	(*DispatchImported)(nil),      // 23: weir.inbox.v1.DispatchImported
+	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
+	(BusyPolicy)(0),               // 25: weir.inbox.v1.BusyPolicy
+	(RefusalReason)(0),            // 26: weir.inbox.v1.RefusalReason
+	(InboxState)(0),               // 27: weir.inbox.v1.InboxState
+	(MessageState)(0),             // 28: weir.inbox.v1.MessageState
+	(DispatchState)(0),            // 29: weir.inbox.v1.DispatchState
+	(ReportKind)(0),               // 30: weir.inbox.v1.ReportKind
+	(*Evidence)(nil),              // 31: weir.inbox.v1.Evidence
 }
 var file_weir_inbox_v1_events_proto_depIdxs = []int32{
-	1,  // 0: weir.inbox.v1.Event.message_enqueued:type_name -> weir.inbox.v1.MessageEnqueued
-	2,  // 1: weir.inbox.v1.Event.messages_claimed:type_name -> weir.inbox.v1.MessagesClaimed
-	3,  // 2: weir.inbox.v1.Event.lease_extended:type_name -> weir.inbox.v1.LeaseExtended
-	4,  // 3: weir.inbox.v1.Event.messages_done:type_name -> weir.inbox.v1.MessagesDone
-	5,  // 4: weir.inbox.v1.Event.messages_released:type_name -> weir.inbox.v1.MessagesReleased
-	6,  // 5: weir.inbox.v1.Event.leases_expired:type_name -> weir.inbox.v1.LeasesExpired
-	7,  // 6: weir.inbox.v1.Event.dispatch_begun:type_name -> weir.inbox.v1.DispatchBegun
-	8,  // 7: weir.inbox.v1.Event.dispatch_sent:type_name -> weir.inbox.v1.DispatchSent
-	9,  // 8: weir.inbox.v1.MessageEnqueued.not_before:type_name -> google.protobuf.Timestamp
-	9,  // 9: weir.inbox.v1.MessagesClaimed.lease_expire_time:type_name -> google.protobuf.Timestamp
-	9,  // 10: weir.inbox.v1.LeaseExtended.lease_expire_time:type_name -> google.protobuf.Timestamp
-	9,  // 11: weir.inbox.v1.MessagesReleased.not_before:type_name -> google.protobuf.Timestamp
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	1,  // 0: weir.inbox.v1.Event.messages_enqueued:type_name -> weir.inbox.v1.MessagesEnqueued
+	3,  // 1: weir.inbox.v1.Event.messages_claimed:type_name -> weir.inbox.v1.MessagesClaimed
+	5,  // 2: weir.inbox.v1.Event.lease_extended:type_name -> weir.inbox.v1.LeaseExtended
+	6,  // 3: weir.inbox.v1.Event.messages_done:type_name -> weir.inbox.v1.MessagesDone
+	7,  // 4: weir.inbox.v1.Event.messages_released:type_name -> weir.inbox.v1.MessagesReleased
+	8,  // 5: weir.inbox.v1.Event.deadlines_passed:type_name -> weir.inbox.v1.DeadlinesPassed
+	9,  // 6: weir.inbox.v1.Event.messages_redriven:type_name -> weir.inbox.v1.MessagesRedriven
+	10, // 7: weir.inbox.v1.Event.messages_discarded:type_name -> weir.inbox.v1.MessagesDiscarded
+	11, // 8: weir.inbox.v1.Event.inbox_state_changed:type_name -> weir.inbox.v1.InboxStateChanged
+	12, // 9: weir.inbox.v1.Event.goal_imported:type_name -> weir.inbox.v1.GoalImported
+	15, // 10: weir.inbox.v1.Event.dispatch_begun:type_name -> weir.inbox.v1.DispatchBegun
+	17, // 11: weir.inbox.v1.Event.dispatch_sent:type_name -> weir.inbox.v1.DispatchSent
+	18, // 12: weir.inbox.v1.Event.dispatch_reported:type_name -> weir.inbox.v1.DispatchReported
+	19, // 13: weir.inbox.v1.Event.dispatch_judged:type_name -> weir.inbox.v1.DispatchJudged
+	20, // 14: weir.inbox.v1.Event.dispatch_abandoned:type_name -> weir.inbox.v1.DispatchAbandoned
+	21, // 15: weir.inbox.v1.Event.dispatch_woken:type_name -> weir.inbox.v1.DispatchWoken
+	22, // 16: weir.inbox.v1.Event.dispatch_failed:type_name -> weir.inbox.v1.DispatchFailed
+	23, // 17: weir.inbox.v1.Event.dispatch_imported:type_name -> weir.inbox.v1.DispatchImported
+	2,  // 18: weir.inbox.v1.MessagesEnqueued.messages:type_name -> weir.inbox.v1.EnqueuedMessage
+	24, // 19: weir.inbox.v1.EnqueuedMessage.not_before:type_name -> google.protobuf.Timestamp
+	24, // 20: weir.inbox.v1.EnqueuedMessage.expire_time:type_name -> google.protobuf.Timestamp
+	25, // 21: weir.inbox.v1.EnqueuedMessage.busy_policy:type_name -> weir.inbox.v1.BusyPolicy
+	24, // 22: weir.inbox.v1.MessagesClaimed.lease_expire_time:type_name -> google.protobuf.Timestamp
+	4,  // 23: weir.inbox.v1.MessagesClaimed.refusals:type_name -> weir.inbox.v1.DeliveryRefusal
+	26, // 24: weir.inbox.v1.DeliveryRefusal.reason:type_name -> weir.inbox.v1.RefusalReason
+	24, // 25: weir.inbox.v1.LeaseExtended.lease_expire_time:type_name -> google.protobuf.Timestamp
+	24, // 26: weir.inbox.v1.MessagesReleased.not_before:type_name -> google.protobuf.Timestamp
+	27, // 27: weir.inbox.v1.InboxStateChanged.state:type_name -> weir.inbox.v1.InboxState
+	13, // 28: weir.inbox.v1.GoalImported.messages:type_name -> weir.inbox.v1.ImportedMessage
+	14, // 29: weir.inbox.v1.GoalImported.items:type_name -> weir.inbox.v1.ImportedItem
+	24, // 30: weir.inbox.v1.ImportedMessage.enqueue_time:type_name -> google.protobuf.Timestamp
+	28, // 31: weir.inbox.v1.ImportedMessage.state:type_name -> weir.inbox.v1.MessageState
+	29, // 32: weir.inbox.v1.ImportedItem.state:type_name -> weir.inbox.v1.DispatchState
+	16, // 33: weir.inbox.v1.DispatchBegun.plan:type_name -> weir.inbox.v1.DispatchPlan
+	30, // 34: weir.inbox.v1.DispatchReported.kind:type_name -> weir.inbox.v1.ReportKind
+	31, // 35: weir.inbox.v1.DispatchReported.evidence:type_name -> weir.inbox.v1.Evidence
+	14, // 36: weir.inbox.v1.DispatchImported.item:type_name -> weir.inbox.v1.ImportedItem
+	37, // [37:37] is the sub-list for method output_type
+	37, // [37:37] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_weir_inbox_v1_events_proto_init() }
@@ -897,15 +2352,27 @@ func file_weir_inbox_v1_events_proto_init() {
 	if File_weir_inbox_v1_events_proto != nil {
 		return
 	}
+	file_weir_inbox_v1_dispatch_service_proto_init()
+	file_weir_inbox_v1_message_proto_init()
 	file_weir_inbox_v1_events_proto_msgTypes[0].OneofWrappers = []any{
-		(*Event_MessageEnqueued)(nil),
+		(*Event_MessagesEnqueued)(nil),
 		(*Event_MessagesClaimed)(nil),
 		(*Event_LeaseExtended)(nil),
 		(*Event_MessagesDone)(nil),
 		(*Event_MessagesReleased)(nil),
-		(*Event_LeasesExpired)(nil),
+		(*Event_DeadlinesPassed)(nil),
+		(*Event_MessagesRedriven)(nil),
+		(*Event_MessagesDiscarded)(nil),
+		(*Event_InboxStateChanged)(nil),
+		(*Event_GoalImported)(nil),
 		(*Event_DispatchBegun)(nil),
 		(*Event_DispatchSent)(nil),
+		(*Event_DispatchReported)(nil),
+		(*Event_DispatchJudged)(nil),
+		(*Event_DispatchAbandoned)(nil),
+		(*Event_DispatchWoken)(nil),
+		(*Event_DispatchFailed)(nil),
+		(*Event_DispatchImported)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -913,7 +2380,7 @@ func file_weir_inbox_v1_events_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_inbox_v1_events_proto_rawDesc), len(file_weir_inbox_v1_events_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

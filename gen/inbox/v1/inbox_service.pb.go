@@ -24,306 +24,6 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// MessageState is where a message stands.
-type MessageState int32
-
-const (
-	MessageState_MESSAGE_STATE_UNSPECIFIED MessageState = 0
-	MessageState_MESSAGE_STATE_PENDING     MessageState = 1
-	MessageState_MESSAGE_STATE_CLAIMED     MessageState = 2
-	MessageState_MESSAGE_STATE_DONE        MessageState = 3
-	// Delivered too often (5 times) without being done.
-	MessageState_MESSAGE_STATE_DEAD MessageState = 4
-)
-
-// Enum value maps for MessageState.
-var (
-	MessageState_name = map[int32]string{
-		0: "MESSAGE_STATE_UNSPECIFIED",
-		1: "MESSAGE_STATE_PENDING",
-		2: "MESSAGE_STATE_CLAIMED",
-		3: "MESSAGE_STATE_DONE",
-		4: "MESSAGE_STATE_DEAD",
-	}
-	MessageState_value = map[string]int32{
-		"MESSAGE_STATE_UNSPECIFIED": 0,
-		"MESSAGE_STATE_PENDING":     1,
-		"MESSAGE_STATE_CLAIMED":     2,
-		"MESSAGE_STATE_DONE":        3,
-		"MESSAGE_STATE_DEAD":        4,
-	}
-)
-
-func (x MessageState) Enum() *MessageState {
-	p := new(MessageState)
-	*p = x
-	return p
-}
-
-func (x MessageState) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (MessageState) Descriptor() protoreflect.EnumDescriptor {
-	return file_weir_inbox_v1_inbox_service_proto_enumTypes[0].Descriptor()
-}
-
-func (MessageState) Type() protoreflect.EnumType {
-	return &file_weir_inbox_v1_inbox_service_proto_enumTypes[0]
-}
-
-func (x MessageState) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use MessageState.Descriptor instead.
-func (MessageState) EnumDescriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{0}
-}
-
-// Inbox is the counts of one goal's mail.
-type Inbox struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Goal  string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
-	// Depth is pending, delayed and claimed messages together; at most `limit`.
-	Depth         int32                  `protobuf:"varint,2,opt,name=depth,proto3" json:"depth,omitempty"`
-	Limit         int32                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	Pending       int32                  `protobuf:"varint,4,opt,name=pending,proto3" json:"pending,omitempty"`
-	Delayed       int32                  `protobuf:"varint,5,opt,name=delayed,proto3" json:"delayed,omitempty"`
-	Claimed       int32                  `protobuf:"varint,6,opt,name=claimed,proto3" json:"claimed,omitempty"`
-	Dead          int32                  `protobuf:"varint,7,opt,name=dead,proto3" json:"dead,omitempty"`
-	UpdateTime    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Inbox) Reset() {
-	*x = Inbox{}
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[0]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Inbox) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Inbox) ProtoMessage() {}
-
-func (x *Inbox) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[0]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Inbox.ProtoReflect.Descriptor instead.
-func (*Inbox) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{0}
-}
-
-func (x *Inbox) GetGoal() string {
-	if x != nil {
-		return x.Goal
-	}
-	return ""
-}
-
-func (x *Inbox) GetDepth() int32 {
-	if x != nil {
-		return x.Depth
-	}
-	return 0
-}
-
-func (x *Inbox) GetLimit() int32 {
-	if x != nil {
-		return x.Limit
-	}
-	return 0
-}
-
-func (x *Inbox) GetPending() int32 {
-	if x != nil {
-		return x.Pending
-	}
-	return 0
-}
-
-func (x *Inbox) GetDelayed() int32 {
-	if x != nil {
-		return x.Delayed
-	}
-	return 0
-}
-
-func (x *Inbox) GetClaimed() int32 {
-	if x != nil {
-		return x.Claimed
-	}
-	return 0
-}
-
-func (x *Inbox) GetDead() int32 {
-	if x != nil {
-		return x.Dead
-	}
-	return 0
-}
-
-func (x *Inbox) GetUpdateTime() *timestamppb.Timestamp {
-	if x != nil {
-		return x.UpdateTime
-	}
-	return nil
-}
-
-// Message is one message waiting for a goal.
-type Message struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	MessageId string                 `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	State     MessageState           `protobuf:"varint,2,opt,name=state,proto3,enum=weir.inbox.v1.MessageState" json:"state,omitempty"`
-	// Sender comes from the credential of who enqueued it.
-	Sender string `protobuf:"bytes,3,opt,name=sender,proto3" json:"sender,omitempty"`
-	// Body is UTF-8 text, at most 64 KiB.
-	Body string `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
-	// Priority: higher is served first; equal ones in order of arrival.
-	Priority int32 `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`
-	// Correlation_id is the sender's, handed through.
-	CorrelationId string                 `protobuf:"bytes,6,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
-	EnqueueTime   *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=enqueue_time,json=enqueueTime,proto3" json:"enqueue_time,omitempty"`
-	// Not_before is when a delayed message may be served first.
-	NotBefore *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=not_before,json=notBefore,proto3" json:"not_before,omitempty"`
-	// Deliveries counts how often it was claimed.
-	Deliveries int32 `protobuf:"varint,9,opt,name=deliveries,proto3" json:"deliveries,omitempty"`
-	// Reclaimed is true when an earlier claim ran out.
-	Reclaimed bool `protobuf:"varint,10,opt,name=reclaimed,proto3" json:"reclaimed,omitempty"`
-	// Claimant and lease_expire_time are set while it is claimed.
-	Claimant        string                 `protobuf:"bytes,11,opt,name=claimant,proto3" json:"claimant,omitempty"`
-	LeaseExpireTime *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=lease_expire_time,json=leaseExpireTime,proto3" json:"lease_expire_time,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
-}
-
-func (x *Message) Reset() {
-	*x = Message{}
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[1]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Message) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Message) ProtoMessage() {}
-
-func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[1]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Message.ProtoReflect.Descriptor instead.
-func (*Message) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{1}
-}
-
-func (x *Message) GetMessageId() string {
-	if x != nil {
-		return x.MessageId
-	}
-	return ""
-}
-
-func (x *Message) GetState() MessageState {
-	if x != nil {
-		return x.State
-	}
-	return MessageState_MESSAGE_STATE_UNSPECIFIED
-}
-
-func (x *Message) GetSender() string {
-	if x != nil {
-		return x.Sender
-	}
-	return ""
-}
-
-func (x *Message) GetBody() string {
-	if x != nil {
-		return x.Body
-	}
-	return ""
-}
-
-func (x *Message) GetPriority() int32 {
-	if x != nil {
-		return x.Priority
-	}
-	return 0
-}
-
-func (x *Message) GetCorrelationId() string {
-	if x != nil {
-		return x.CorrelationId
-	}
-	return ""
-}
-
-func (x *Message) GetEnqueueTime() *timestamppb.Timestamp {
-	if x != nil {
-		return x.EnqueueTime
-	}
-	return nil
-}
-
-func (x *Message) GetNotBefore() *timestamppb.Timestamp {
-	if x != nil {
-		return x.NotBefore
-	}
-	return nil
-}
-
-func (x *Message) GetDeliveries() int32 {
-	if x != nil {
-		return x.Deliveries
-	}
-	return 0
-}
-
-func (x *Message) GetReclaimed() bool {
-	if x != nil {
-		return x.Reclaimed
-	}
-	return false
-}
-
-func (x *Message) GetClaimant() string {
-	if x != nil {
-		return x.Claimant
-	}
-	return ""
-}
-
-func (x *Message) GetLeaseExpireTime() *timestamppb.Timestamp {
-	if x != nil {
-		return x.LeaseExpireTime
-	}
-	return nil
-}
-
 type EnqueueRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Goal is `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`, whole string.
@@ -336,14 +36,20 @@ type EnqueueRequest struct {
 	Priority      int32  `protobuf:"varint,4,opt,name=priority,proto3" json:"priority,omitempty"`
 	CorrelationId string `protobuf:"bytes,5,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
 	// Not_before delays the message; at most 30 days ahead.
-	NotBefore     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=not_before,json=notBefore,proto3" json:"not_before,omitempty"`
+	NotBefore *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=not_before,json=notBefore,proto3" json:"not_before,omitempty"`
+	// Expire_time ends the message unless it is claimed before; in the future, and
+	// behind not_before.
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	BusyPolicy BusyPolicy             `protobuf:"varint,8,opt,name=busy_policy,json=busyPolicy,proto3,enum=weir.inbox.v1.BusyPolicy" json:"busy_policy,omitempty"`
+	// Busy_key says which messages REJECT and REPLACE look at; only with these.
+	BusyKey       string `protobuf:"bytes,9,opt,name=busy_key,json=busyKey,proto3" json:"busy_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EnqueueRequest) Reset() {
 	*x = EnqueueRequest{}
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[2]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -355,7 +61,7 @@ func (x *EnqueueRequest) String() string {
 func (*EnqueueRequest) ProtoMessage() {}
 
 func (x *EnqueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[2]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -368,7 +74,7 @@ func (x *EnqueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnqueueRequest.ProtoReflect.Descriptor instead.
 func (*EnqueueRequest) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{2}
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *EnqueueRequest) GetGoal() string {
@@ -413,19 +119,42 @@ func (x *EnqueueRequest) GetNotBefore() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *EnqueueRequest) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *EnqueueRequest) GetBusyPolicy() BusyPolicy {
+	if x != nil {
+		return x.BusyPolicy
+	}
+	return BusyPolicy_BUSY_POLICY_UNSPECIFIED
+}
+
+func (x *EnqueueRequest) GetBusyKey() string {
+	if x != nil {
+		return x.BusyKey
+	}
+	return ""
+}
+
 type EnqueueResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// State is the message's state now: DONE when a retry comes after the end.
 	State MessageState `protobuf:"varint,1,opt,name=state,proto3,enum=weir.inbox.v1.MessageState" json:"state,omitempty"`
 	// Depth of the inbox after it.
-	Depth         int32 `protobuf:"varint,2,opt,name=depth,proto3" json:"depth,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Depth int32 `protobuf:"varint,2,opt,name=depth,proto3" json:"depth,omitempty"`
+	// Replaced_message_id is the message whose place it took.
+	ReplacedMessageId string `protobuf:"bytes,3,opt,name=replaced_message_id,json=replacedMessageId,proto3" json:"replaced_message_id,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *EnqueueResponse) Reset() {
 	*x = EnqueueResponse{}
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[3]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -437,7 +166,7 @@ func (x *EnqueueResponse) String() string {
 func (*EnqueueResponse) ProtoMessage() {}
 
 func (x *EnqueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[3]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -450,7 +179,7 @@ func (x *EnqueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnqueueResponse.ProtoReflect.Descriptor instead.
 func (*EnqueueResponse) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{3}
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *EnqueueResponse) GetState() MessageState {
@@ -467,6 +196,218 @@ func (x *EnqueueResponse) GetDepth() int32 {
 	return 0
 }
 
+func (x *EnqueueResponse) GetReplacedMessageId() string {
+	if x != nil {
+		return x.ReplacedMessageId
+	}
+	return ""
+}
+
+// NewMessage is one of a batch.
+type NewMessage struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	MessageId string                 `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	// Body is 1 byte to 64 KiB of UTF-8 text.
+	Body string `protobuf:"bytes,2,opt,name=body,proto3" json:"body,omitempty"`
+	// Priority is −100 to 100, 0 if unset.
+	Priority      int32  `protobuf:"varint,3,opt,name=priority,proto3" json:"priority,omitempty"`
+	CorrelationId string `protobuf:"bytes,4,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
+	// Not_before delays the message; at most 30 days ahead.
+	NotBefore *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=not_before,json=notBefore,proto3" json:"not_before,omitempty"`
+	// Expire_time ends the message unless it is claimed before; in the future, and
+	// behind not_before.
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	BusyPolicy BusyPolicy             `protobuf:"varint,7,opt,name=busy_policy,json=busyPolicy,proto3,enum=weir.inbox.v1.BusyPolicy" json:"busy_policy,omitempty"`
+	// Busy_key says which messages REJECT and REPLACE look at; only with these.
+	BusyKey       string `protobuf:"bytes,8,opt,name=busy_key,json=busyKey,proto3" json:"busy_key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NewMessage) Reset() {
+	*x = NewMessage{}
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NewMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NewMessage) ProtoMessage() {}
+
+func (x *NewMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NewMessage.ProtoReflect.Descriptor instead.
+func (*NewMessage) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *NewMessage) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *NewMessage) GetBody() string {
+	if x != nil {
+		return x.Body
+	}
+	return ""
+}
+
+func (x *NewMessage) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *NewMessage) GetCorrelationId() string {
+	if x != nil {
+		return x.CorrelationId
+	}
+	return ""
+}
+
+func (x *NewMessage) GetNotBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NotBefore
+	}
+	return nil
+}
+
+func (x *NewMessage) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *NewMessage) GetBusyPolicy() BusyPolicy {
+	if x != nil {
+		return x.BusyPolicy
+	}
+	return BusyPolicy_BUSY_POLICY_UNSPECIFIED
+}
+
+func (x *NewMessage) GetBusyKey() string {
+	if x != nil {
+		return x.BusyKey
+	}
+	return ""
+}
+
+type EnqueueBatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Goal  string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	// Messages are 1 to 100, with at most 3 MiB of bodies, each id once.
+	Messages      []*NewMessage `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnqueueBatchRequest) Reset() {
+	*x = EnqueueBatchRequest{}
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnqueueBatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnqueueBatchRequest) ProtoMessage() {}
+
+func (x *EnqueueBatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnqueueBatchRequest.ProtoReflect.Descriptor instead.
+func (*EnqueueBatchRequest) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *EnqueueBatchRequest) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *EnqueueBatchRequest) GetMessages() []*NewMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+type EnqueueBatchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Results are in the order of the messages.
+	Results       []*EnqueueResponse `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnqueueBatchResponse) Reset() {
+	*x = EnqueueBatchResponse{}
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnqueueBatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnqueueBatchResponse) ProtoMessage() {}
+
+func (x *EnqueueBatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnqueueBatchResponse.ProtoReflect.Descriptor instead.
+func (*EnqueueBatchResponse) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *EnqueueBatchResponse) GetResults() []*EnqueueResponse {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
 type ClaimRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Goal  string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
@@ -475,14 +416,16 @@ type ClaimRequest struct {
 	// Max messages: 1 to 100, 1 if unset.
 	Max int32 `protobuf:"varint,3,opt,name=max,proto3" json:"max,omitempty"`
 	// Lease is 1 s to 12 h, 900 s if unset.
-	Lease         *durationpb.Duration `protobuf:"bytes,4,opt,name=lease,proto3" json:"lease,omitempty"`
+	Lease *durationpb.Duration `protobuf:"bytes,4,opt,name=lease,proto3" json:"lease,omitempty"`
+	// Wait for a message, 0 to 25 s; not longer than the call's deadline.
+	Wait          *durationpb.Duration `protobuf:"bytes,5,opt,name=wait,proto3" json:"wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClaimRequest) Reset() {
 	*x = ClaimRequest{}
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[4]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -494,7 +437,7 @@ func (x *ClaimRequest) String() string {
 func (*ClaimRequest) ProtoMessage() {}
 
 func (x *ClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[4]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -507,7 +450,7 @@ func (x *ClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimRequest.ProtoReflect.Descriptor instead.
 func (*ClaimRequest) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{4}
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ClaimRequest) GetGoal() string {
@@ -538,20 +481,28 @@ func (x *ClaimRequest) GetLease() *durationpb.Duration {
 	return nil
 }
 
+func (x *ClaimRequest) GetWait() *durationpb.Duration {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
 type ClaimResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Messages may be empty: nothing is pending.
+	// Messages may be empty: nothing is pending, or the inbox is paused.
 	Messages []*Message `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
 	// Claim_token proves the claim to Extend, Done and Release. Empty when there
 	// are no messages.
-	ClaimToken    string `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`
+	ClaimToken    string     `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`
+	InboxState    InboxState `protobuf:"varint,3,opt,name=inbox_state,json=inboxState,proto3,enum=weir.inbox.v1.InboxState" json:"inbox_state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClaimResponse) Reset() {
 	*x = ClaimResponse{}
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[5]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -563,7 +514,7 @@ func (x *ClaimResponse) String() string {
 func (*ClaimResponse) ProtoMessage() {}
 
 func (x *ClaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[5]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -576,7 +527,7 @@ func (x *ClaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimResponse.ProtoReflect.Descriptor instead.
 func (*ClaimResponse) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{5}
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ClaimResponse) GetMessages() []*Message {
@@ -593,6 +544,13 @@ func (x *ClaimResponse) GetClaimToken() string {
 	return ""
 }
 
+func (x *ClaimResponse) GetInboxState() InboxState {
+	if x != nil {
+		return x.InboxState
+	}
+	return InboxState_INBOX_STATE_UNSPECIFIED
+}
+
 type ExtendRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Goal       string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
@@ -606,7 +564,7 @@ type ExtendRequest struct {
 
 func (x *ExtendRequest) Reset() {
 	*x = ExtendRequest{}
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[6]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -618,7 +576,7 @@ func (x *ExtendRequest) String() string {
 func (*ExtendRequest) ProtoMessage() {}
 
 func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[6]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -631,7 +589,7 @@ func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
 func (*ExtendRequest) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{6}
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ExtendRequest) GetGoal() string {
@@ -665,13 +623,16 @@ func (x *ExtendRequest) GetLease() *durationpb.Duration {
 type ExtendResponse struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	LeaseExpireTime *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=lease_expire_time,json=leaseExpireTime,proto3" json:"lease_expire_time,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Interrupted is true once a message with BUSY_POLICY_INTERRUPT came after the
+	// claim.
+	Interrupted   bool `protobuf:"varint,2,opt,name=interrupted,proto3" json:"interrupted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExtendResponse) Reset() {
 	*x = ExtendResponse{}
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[7]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -683,7 +644,7 @@ func (x *ExtendResponse) String() string {
 func (*ExtendResponse) ProtoMessage() {}
 
 func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[7]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -696,7 +657,7 @@ func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendResponse.ProtoReflect.Descriptor instead.
 func (*ExtendResponse) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{7}
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ExtendResponse) GetLeaseExpireTime() *timestamppb.Timestamp {
@@ -704,6 +665,13 @@ func (x *ExtendResponse) GetLeaseExpireTime() *timestamppb.Timestamp {
 		return x.LeaseExpireTime
 	}
 	return nil
+}
+
+func (x *ExtendResponse) GetInterrupted() bool {
+	if x != nil {
+		return x.Interrupted
+	}
+	return false
 }
 
 type DoneRequest struct {
@@ -717,7 +685,7 @@ type DoneRequest struct {
 
 func (x *DoneRequest) Reset() {
 	*x = DoneRequest{}
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[8]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -729,7 +697,7 @@ func (x *DoneRequest) String() string {
 func (*DoneRequest) ProtoMessage() {}
 
 func (x *DoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[8]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -742,7 +710,7 @@ func (x *DoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneRequest.ProtoReflect.Descriptor instead.
 func (*DoneRequest) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{8}
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DoneRequest) GetGoal() string {
@@ -774,7 +742,7 @@ type DoneResponse struct {
 
 func (x *DoneResponse) Reset() {
 	*x = DoneResponse{}
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[9]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -786,7 +754,7 @@ func (x *DoneResponse) String() string {
 func (*DoneResponse) ProtoMessage() {}
 
 func (x *DoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[9]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -799,7 +767,7 @@ func (x *DoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneResponse.ProtoReflect.Descriptor instead.
 func (*DoneResponse) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{9}
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{10}
 }
 
 type ReleaseRequest struct {
@@ -815,7 +783,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[10]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -827,7 +795,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[10]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -840,7 +808,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{10}
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReleaseRequest) GetGoal() string {
@@ -879,7 +847,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[11]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +859,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[11]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -904,21 +872,22 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{11}
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{12}
 }
 
 type PeekRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Goal  string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
-	// Max messages: 1 to 100, 20 if unset.
-	Max           int32 `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`
+	// Page_size is at most 100; 20 if unset.
+	PageSize      int32  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[12]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +899,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[12]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +912,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{12}
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PeekRequest) GetGoal() string {
@@ -953,23 +922,32 @@ func (x *PeekRequest) GetGoal() string {
 	return ""
 }
 
-func (x *PeekRequest) GetMax() int32 {
+func (x *PeekRequest) GetPageSize() int32 {
 	if x != nil {
-		return x.Max
+		return x.PageSize
 	}
 	return 0
 }
 
+func (x *PeekRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type PeekResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Messages      []*Message             `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Messages []*Message             `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	// Next_page_token is empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PeekResponse) Reset() {
 	*x = PeekResponse{}
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[13]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -981,7 +959,7 @@ func (x *PeekResponse) String() string {
 func (*PeekResponse) ProtoMessage() {}
 
 func (x *PeekResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[13]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -994,7 +972,7 @@ func (x *PeekResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekResponse.ProtoReflect.Descriptor instead.
 func (*PeekResponse) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{13}
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PeekResponse) GetMessages() []*Message {
@@ -1002,6 +980,13 @@ func (x *PeekResponse) GetMessages() []*Message {
 		return x.Messages
 	}
 	return nil
+}
+
+func (x *PeekResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type GetInboxRequest struct {
@@ -1013,7 +998,7 @@ type GetInboxRequest struct {
 
 func (x *GetInboxRequest) Reset() {
 	*x = GetInboxRequest{}
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[14]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1025,7 +1010,7 @@ func (x *GetInboxRequest) String() string {
 func (*GetInboxRequest) ProtoMessage() {}
 
 func (x *GetInboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[14]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1038,7 +1023,7 @@ func (x *GetInboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInboxRequest.ProtoReflect.Descriptor instead.
 func (*GetInboxRequest) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{14}
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetInboxRequest) GetGoal() string {
@@ -1057,7 +1042,7 @@ type GetInboxResponse struct {
 
 func (x *GetInboxResponse) Reset() {
 	*x = GetInboxResponse{}
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[15]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1069,7 +1054,7 @@ func (x *GetInboxResponse) String() string {
 func (*GetInboxResponse) ProtoMessage() {}
 
 func (x *GetInboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[15]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1082,7 +1067,7 @@ func (x *GetInboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInboxResponse.ProtoReflect.Descriptor instead.
 func (*GetInboxResponse) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{15}
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetInboxResponse) GetInbox() *Inbox {
@@ -1103,7 +1088,7 @@ type ListInboxesRequest struct {
 
 func (x *ListInboxesRequest) Reset() {
 	*x = ListInboxesRequest{}
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[16]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1115,7 +1100,7 @@ func (x *ListInboxesRequest) String() string {
 func (*ListInboxesRequest) ProtoMessage() {}
 
 func (x *ListInboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[16]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1128,7 +1113,7 @@ func (x *ListInboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListInboxesRequest) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{16}
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListInboxesRequest) GetPageSize() int32 {
@@ -1156,7 +1141,7 @@ type ListInboxesResponse struct {
 
 func (x *ListInboxesResponse) Reset() {
 	*x = ListInboxesResponse{}
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[17]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1153,7 @@ func (x *ListInboxesResponse) String() string {
 func (*ListInboxesResponse) ProtoMessage() {}
 
 func (x *ListInboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[17]
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1166,7 @@ func (x *ListInboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListInboxesResponse) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{17}
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListInboxesResponse) GetInboxes() []*Inbox {
@@ -1198,39 +1183,809 @@ func (x *ListInboxesResponse) GetNextPageToken() string {
 	return ""
 }
 
+type WatchInboxesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Goals to hear of, all that the caller may serve if empty; only in the first
+	// request.
+	Goals []string `protobuf:"bytes,1,rep,name=goals,proto3" json:"goals,omitempty"`
+	// Want is how many more inboxes to be told of: 1 to 1,000, 1 if unset. At most
+	// 1,000 may be outstanding.
+	Want          int32 `protobuf:"varint,2,opt,name=want,proto3" json:"want,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchInboxesRequest) Reset() {
+	*x = WatchInboxesRequest{}
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchInboxesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchInboxesRequest) ProtoMessage() {}
+
+func (x *WatchInboxesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchInboxesRequest.ProtoReflect.Descriptor instead.
+func (*WatchInboxesRequest) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *WatchInboxesRequest) GetGoals() []string {
+	if x != nil {
+		return x.Goals
+	}
+	return nil
+}
+
+func (x *WatchInboxesRequest) GetWant() int32 {
+	if x != nil {
+		return x.Want
+	}
+	return 0
+}
+
+type WatchInboxesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Inbox has pending messages.
+	Inbox         *Inbox `protobuf:"bytes,1,opt,name=inbox,proto3" json:"inbox,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchInboxesResponse) Reset() {
+	*x = WatchInboxesResponse{}
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchInboxesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchInboxesResponse) ProtoMessage() {}
+
+func (x *WatchInboxesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchInboxesResponse.ProtoReflect.Descriptor instead.
+func (*WatchInboxesResponse) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *WatchInboxesResponse) GetInbox() *Inbox {
+	if x != nil {
+		return x.Inbox
+	}
+	return nil
+}
+
+type ListDeadRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Goal  string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	// Page_size is at most 100; 20 if unset.
+	PageSize      int32  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeadRequest) Reset() {
+	*x = ListDeadRequest{}
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeadRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeadRequest) ProtoMessage() {}
+
+func (x *ListDeadRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeadRequest.ProtoReflect.Descriptor instead.
+func (*ListDeadRequest) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ListDeadRequest) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *ListDeadRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListDeadRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListDeadResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Messages []*DeadMessage         `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	// Next_page_token is empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeadResponse) Reset() {
+	*x = ListDeadResponse{}
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeadResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeadResponse) ProtoMessage() {}
+
+func (x *ListDeadResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeadResponse.ProtoReflect.Descriptor instead.
+func (*ListDeadResponse) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ListDeadResponse) GetMessages() []*DeadMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *ListDeadResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type RedriveRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Goal          string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	MessageIds    []string               `protobuf:"bytes,2,rep,name=message_ids,json=messageIds,proto3" json:"message_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedriveRequest) Reset() {
+	*x = RedriveRequest{}
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedriveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedriveRequest) ProtoMessage() {}
+
+func (x *RedriveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedriveRequest.ProtoReflect.Descriptor instead.
+func (*RedriveRequest) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RedriveRequest) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *RedriveRequest) GetMessageIds() []string {
+	if x != nil {
+		return x.MessageIds
+	}
+	return nil
+}
+
+type RedriveResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Inbox         *Inbox                 `protobuf:"bytes,1,opt,name=inbox,proto3" json:"inbox,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedriveResponse) Reset() {
+	*x = RedriveResponse{}
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedriveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedriveResponse) ProtoMessage() {}
+
+func (x *RedriveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedriveResponse.ProtoReflect.Descriptor instead.
+func (*RedriveResponse) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *RedriveResponse) GetInbox() *Inbox {
+	if x != nil {
+		return x.Inbox
+	}
+	return nil
+}
+
+type DiscardDeadRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Goal          string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	MessageIds    []string               `protobuf:"bytes,2,rep,name=message_ids,json=messageIds,proto3" json:"message_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiscardDeadRequest) Reset() {
+	*x = DiscardDeadRequest{}
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiscardDeadRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiscardDeadRequest) ProtoMessage() {}
+
+func (x *DiscardDeadRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiscardDeadRequest.ProtoReflect.Descriptor instead.
+func (*DiscardDeadRequest) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *DiscardDeadRequest) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *DiscardDeadRequest) GetMessageIds() []string {
+	if x != nil {
+		return x.MessageIds
+	}
+	return nil
+}
+
+type DiscardDeadResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Inbox         *Inbox                 `protobuf:"bytes,1,opt,name=inbox,proto3" json:"inbox,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiscardDeadResponse) Reset() {
+	*x = DiscardDeadResponse{}
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiscardDeadResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiscardDeadResponse) ProtoMessage() {}
+
+func (x *DiscardDeadResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiscardDeadResponse.ProtoReflect.Descriptor instead.
+func (*DiscardDeadResponse) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *DiscardDeadResponse) GetInbox() *Inbox {
+	if x != nil {
+		return x.Inbox
+	}
+	return nil
+}
+
+type PauseInboxRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Goal  string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	// Note says why; at most 500 characters.
+	Note          string `protobuf:"bytes,2,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseInboxRequest) Reset() {
+	*x = PauseInboxRequest{}
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseInboxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseInboxRequest) ProtoMessage() {}
+
+func (x *PauseInboxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseInboxRequest.ProtoReflect.Descriptor instead.
+func (*PauseInboxRequest) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *PauseInboxRequest) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *PauseInboxRequest) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+type PauseInboxResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Inbox         *Inbox                 `protobuf:"bytes,1,opt,name=inbox,proto3" json:"inbox,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseInboxResponse) Reset() {
+	*x = PauseInboxResponse{}
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseInboxResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseInboxResponse) ProtoMessage() {}
+
+func (x *PauseInboxResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseInboxResponse.ProtoReflect.Descriptor instead.
+func (*PauseInboxResponse) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *PauseInboxResponse) GetInbox() *Inbox {
+	if x != nil {
+		return x.Inbox
+	}
+	return nil
+}
+
+type ResumeInboxRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Goal          string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeInboxRequest) Reset() {
+	*x = ResumeInboxRequest{}
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeInboxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeInboxRequest) ProtoMessage() {}
+
+func (x *ResumeInboxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeInboxRequest.ProtoReflect.Descriptor instead.
+func (*ResumeInboxRequest) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ResumeInboxRequest) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+type ResumeInboxResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Inbox         *Inbox                 `protobuf:"bytes,1,opt,name=inbox,proto3" json:"inbox,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeInboxResponse) Reset() {
+	*x = ResumeInboxResponse{}
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeInboxResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeInboxResponse) ProtoMessage() {}
+
+func (x *ResumeInboxResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeInboxResponse.ProtoReflect.Descriptor instead.
+func (*ResumeInboxResponse) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ResumeInboxResponse) GetInbox() *Inbox {
+	if x != nil {
+		return x.Inbox
+	}
+	return nil
+}
+
+type DrainInboxRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Goal  string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	// Note says why; at most 500 characters.
+	Note          string `protobuf:"bytes,2,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainInboxRequest) Reset() {
+	*x = DrainInboxRequest{}
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainInboxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainInboxRequest) ProtoMessage() {}
+
+func (x *DrainInboxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainInboxRequest.ProtoReflect.Descriptor instead.
+func (*DrainInboxRequest) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *DrainInboxRequest) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *DrainInboxRequest) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+type DrainInboxResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Inbox         *Inbox                 `protobuf:"bytes,1,opt,name=inbox,proto3" json:"inbox,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainInboxResponse) Reset() {
+	*x = DrainInboxResponse{}
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainInboxResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainInboxResponse) ProtoMessage() {}
+
+func (x *DrainInboxResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainInboxResponse.ProtoReflect.Descriptor instead.
+func (*DrainInboxResponse) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *DrainInboxResponse) GetInbox() *Inbox {
+	if x != nil {
+		return x.Inbox
+	}
+	return nil
+}
+
+type ImportGoalRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Goal must be the one that the file names.
+	Goal string `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	// State_json is the file: `{"version": 1, "goal": …, "inbox": [{"id", "text",
+	// "enqueued_at", "state"}], "dispatch": {item: {"dispatch_id", "state",
+	// "attempts"}}}`; at most 2 MiB.
+	StateJson     string `protobuf:"bytes,2,opt,name=state_json,json=stateJson,proto3" json:"state_json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportGoalRequest) Reset() {
+	*x = ImportGoalRequest{}
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportGoalRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportGoalRequest) ProtoMessage() {}
+
+func (x *ImportGoalRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportGoalRequest.ProtoReflect.Descriptor instead.
+func (*ImportGoalRequest) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ImportGoalRequest) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *ImportGoalRequest) GetStateJson() string {
+	if x != nil {
+		return x.StateJson
+	}
+	return ""
+}
+
+type ImportGoalResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Messages and items that the file holds.
+	Messages      int32 `protobuf:"varint,1,opt,name=messages,proto3" json:"messages,omitempty"`
+	Items         int32 `protobuf:"varint,2,opt,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportGoalResponse) Reset() {
+	*x = ImportGoalResponse{}
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportGoalResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportGoalResponse) ProtoMessage() {}
+
+func (x *ImportGoalResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_inbox_service_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportGoalResponse.ProtoReflect.Descriptor instead.
+func (*ImportGoalResponse) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_inbox_service_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ImportGoalResponse) GetMessages() int32 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *ImportGoalResponse) GetItems() int32 {
+	if x != nil {
+		return x.Items
+	}
+	return 0
+}
+
 var File_weir_inbox_v1_inbox_service_proto protoreflect.FileDescriptor
 
 const file_weir_inbox_v1_inbox_service_proto_rawDesc = "" +
 	"\n" +
-	"!weir/inbox/v1/inbox_service.proto\x12\rweir.inbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe6\x01\n" +
-	"\x05Inbox\x12\x12\n" +
-	"\x04goal\x18\x01 \x01(\tR\x04goal\x12\x14\n" +
-	"\x05depth\x18\x02 \x01(\x05R\x05depth\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x18\n" +
-	"\apending\x18\x04 \x01(\x05R\apending\x12\x18\n" +
-	"\adelayed\x18\x05 \x01(\x05R\adelayed\x12\x18\n" +
-	"\aclaimed\x18\x06 \x01(\x05R\aclaimed\x12\x12\n" +
-	"\x04dead\x18\a \x01(\x05R\x04dead\x12;\n" +
-	"\vupdate_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"updateTime\"\xe6\x03\n" +
-	"\aMessage\x12\x1d\n" +
-	"\n" +
-	"message_id\x18\x01 \x01(\tR\tmessageId\x121\n" +
-	"\x05state\x18\x02 \x01(\x0e2\x1b.weir.inbox.v1.MessageStateR\x05state\x12\x16\n" +
-	"\x06sender\x18\x03 \x01(\tR\x06sender\x12\x12\n" +
-	"\x04body\x18\x04 \x01(\tR\x04body\x12\x1a\n" +
-	"\bpriority\x18\x05 \x01(\x05R\bpriority\x12%\n" +
-	"\x0ecorrelation_id\x18\x06 \x01(\tR\rcorrelationId\x12=\n" +
-	"\fenqueue_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\venqueueTime\x129\n" +
-	"\n" +
-	"not_before\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tnotBefore\x12\x1e\n" +
-	"\n" +
-	"deliveries\x18\t \x01(\x05R\n" +
-	"deliveries\x12\x1c\n" +
-	"\treclaimed\x18\n" +
-	" \x01(\bR\treclaimed\x12\x1a\n" +
-	"\bclaimant\x18\v \x01(\tR\bclaimant\x12F\n" +
-	"\x11lease_expire_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x0fleaseExpireTime\"\xd0\x02\n" +
+	"!weir/inbox/v1/inbox_service.proto\x12\rweir.inbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bweir/inbox/v1/message.proto\"\xf8\x03\n" +
 	"\x0eEnqueueRequest\x12<\n" +
 	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x12G\n" +
 	"\n" +
@@ -1239,21 +1994,50 @@ const file_weir_inbox_v1_inbox_service_proto_rawDesc = "" +
 	"\bpriority\x18\x04 \x01(\x05B\x12\xbaH\x0f\x1a\r\x18d(\x9c\xff\xff\xff\xff\xff\xff\xff\xff\x01R\bpriority\x12/\n" +
 	"\x0ecorrelation_id\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\rcorrelationId\x129\n" +
 	"\n" +
-	"not_before\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tnotBefore\"Z\n" +
+	"not_before\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tnotBefore\x12;\n" +
+	"\vexpire_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\x12D\n" +
+	"\vbusy_policy\x18\b \x01(\x0e2\x19.weir.inbox.v1.BusyPolicyB\b\xbaH\x05\x82\x01\x02\x10\x01R\n" +
+	"busyPolicy\x12#\n" +
+	"\bbusy_key\x18\t \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\abusyKey\"\x8a\x01\n" +
 	"\x0fEnqueueResponse\x121\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1b.weir.inbox.v1.MessageStateR\x05state\x12\x14\n" +
-	"\x05depth\x18\x02 \x01(\x05R\x05depth\"\xf5\x01\n" +
+	"\x05depth\x18\x02 \x01(\x05R\x05depth\x12.\n" +
+	"\x13replaced_message_id\x18\x03 \x01(\tR\x11replacedMessageId\"\xb6\x03\n" +
+	"\n" +
+	"NewMessage\x12G\n" +
+	"\n" +
+	"message_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\tmessageId\x12\x1b\n" +
+	"\x04body\x18\x02 \x01(\tB\a\xbaH\x04r\x02 \x01R\x04body\x12.\n" +
+	"\bpriority\x18\x03 \x01(\x05B\x12\xbaH\x0f\x1a\r\x18d(\x9c\xff\xff\xff\xff\xff\xff\xff\xff\x01R\bpriority\x12/\n" +
+	"\x0ecorrelation_id\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\rcorrelationId\x129\n" +
+	"\n" +
+	"not_before\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tnotBefore\x12;\n" +
+	"\vexpire_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\x12D\n" +
+	"\vbusy_policy\x18\a \x01(\x0e2\x19.weir.inbox.v1.BusyPolicyB\b\xbaH\x05\x82\x01\x02\x10\x01R\n" +
+	"busyPolicy\x12#\n" +
+	"\bbusy_key\x18\b \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\abusyKey\"\x96\x01\n" +
+	"\x13EnqueueBatchRequest\x12<\n" +
+	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x12A\n" +
+	"\bmessages\x18\x02 \x03(\v2\x19.weir.inbox.v1.NewMessageB\n" +
+	"\xbaH\a\x92\x01\x04\b\x01\x10dR\bmessages\"P\n" +
+	"\x14EnqueueBatchResponse\x128\n" +
+	"\aresults\x18\x01 \x03(\v2\x1e.weir.inbox.v1.EnqueueResponseR\aresults\"\xb2\x02\n" +
 	"\fClaimRequest\x12<\n" +
 	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x12G\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\trequestId\x12\x1b\n" +
 	"\x03max\x18\x03 \x01(\x05B\t\xbaH\x06\x1a\x04\x18d(\x00R\x03max\x12A\n" +
 	"\x05lease\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
-	"\"\x04\b\xc0\xd1\x022\x02\b\x01R\x05lease\"d\n" +
+	"\"\x04\b\xc0\xd1\x022\x02\b\x01R\x05lease\x12;\n" +
+	"\x04wait\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\f\xbaH\t\xaa\x01\x06\"\x02\b\x192\x00R\x04wait\"\xa0\x01\n" +
 	"\rClaimResponse\x122\n" +
 	"\bmessages\x18\x01 \x03(\v2\x16.weir.inbox.v1.MessageR\bmessages\x12\x1f\n" +
 	"\vclaim_token\x18\x02 \x01(\tR\n" +
-	"claimToken\"\x93\x02\n" +
+	"claimToken\x12:\n" +
+	"\vinbox_state\x18\x03 \x01(\x0e2\x19.weir.inbox.v1.InboxStateR\n" +
+	"inboxState\"\x93\x02\n" +
 	"\rExtendRequest\x12<\n" +
 	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x12T\n" +
 	"\vmessage_ids\x18\x02 \x03(\tB3\xbaH0\x92\x01-\b\x01\x10d\x18\x01\"%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\n" +
@@ -1262,9 +2046,10 @@ const file_weir_inbox_v1_inbox_service_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\n" +
 	"claimToken\x12A\n" +
 	"\x05lease\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
-	"\"\x04\b\xc0\xd1\x022\x02\b\x01R\x05lease\"X\n" +
+	"\"\x04\b\xc0\xd1\x022\x02\b\x01R\x05lease\"z\n" +
 	"\x0eExtendResponse\x12F\n" +
-	"\x11lease_expire_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x0fleaseExpireTime\"\xce\x01\n" +
+	"\x11lease_expire_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x0fleaseExpireTime\x12 \n" +
+	"\vinterrupted\x18\x02 \x01(\bR\vinterrupted\"\xce\x01\n" +
 	"\vDoneRequest\x12<\n" +
 	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x12T\n" +
 	"\vmessage_ids\x18\x02 \x03(\tB3\xbaH0\x92\x01-\b\x01\x10d\x18\x01\"%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\n" +
@@ -1281,12 +2066,15 @@ const file_weir_inbox_v1_inbox_service_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\n" +
 	"claimToken\x12?\n" +
 	"\x05delay\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\xc0\xd1\x022\x00R\x05delay\"\x11\n" +
-	"\x0fReleaseResponse\"h\n" +
+	"\x0fReleaseResponse\"\x9c\x01\n" +
 	"\vPeekRequest\x12<\n" +
-	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x12\x1b\n" +
-	"\x03max\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x18d(\x00R\x03max\"B\n" +
+	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x12&\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x18d(\x00R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"j\n" +
 	"\fPeekResponse\x122\n" +
-	"\bmessages\x18\x01 \x03(\v2\x16.weir.inbox.v1.MessageR\bmessages\"O\n" +
+	"\bmessages\x18\x01 \x03(\v2\x16.weir.inbox.v1.MessageR\bmessages\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"O\n" +
 	"\x0fGetInboxRequest\x12<\n" +
 	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\">\n" +
 	"\x10GetInboxResponse\x12*\n" +
@@ -1298,22 +2086,76 @@ const file_weir_inbox_v1_inbox_service_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"m\n" +
 	"\x13ListInboxesResponse\x12.\n" +
 	"\ainboxes\x18\x01 \x03(\v2\x14.weir.inbox.v1.InboxR\ainboxes\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\x93\x01\n" +
-	"\fMessageState\x12\x1d\n" +
-	"\x19MESSAGE_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
-	"\x15MESSAGE_STATE_PENDING\x10\x01\x12\x19\n" +
-	"\x15MESSAGE_STATE_CLAIMED\x10\x02\x12\x16\n" +
-	"\x12MESSAGE_STATE_DONE\x10\x03\x12\x16\n" +
-	"\x12MESSAGE_STATE_DEAD\x10\x042\xd2\x04\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x81\x01\n" +
+	"\x13WatchInboxesRequest\x12J\n" +
+	"\x05goals\x18\x01 \x03(\tB4\xbaH1\x92\x01.\b\x00\x10\xe8\a\x18\x01\"%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x05goals\x12\x1e\n" +
+	"\x04want\x18\x02 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\x04want\"B\n" +
+	"\x14WatchInboxesResponse\x12*\n" +
+	"\x05inbox\x18\x01 \x01(\v2\x14.weir.inbox.v1.InboxR\x05inbox\"\xa0\x01\n" +
+	"\x0fListDeadRequest\x12<\n" +
+	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x12&\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x18d(\x00R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"r\n" +
+	"\x10ListDeadResponse\x126\n" +
+	"\bmessages\x18\x01 \x03(\v2\x1a.weir.inbox.v1.DeadMessageR\bmessages\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xa4\x01\n" +
+	"\x0eRedriveRequest\x12<\n" +
+	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x12T\n" +
+	"\vmessage_ids\x18\x02 \x03(\tB3\xbaH0\x92\x01-\b\x01\x10d\x18\x01\"%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\n" +
+	"messageIds\"=\n" +
+	"\x0fRedriveResponse\x12*\n" +
+	"\x05inbox\x18\x01 \x01(\v2\x14.weir.inbox.v1.InboxR\x05inbox\"\xa8\x01\n" +
+	"\x12DiscardDeadRequest\x12<\n" +
+	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x12T\n" +
+	"\vmessage_ids\x18\x02 \x03(\tB3\xbaH0\x92\x01-\b\x01\x10d\x18\x01\"%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\n" +
+	"messageIds\"A\n" +
+	"\x13DiscardDeadResponse\x12*\n" +
+	"\x05inbox\x18\x01 \x01(\v2\x14.weir.inbox.v1.InboxR\x05inbox\"o\n" +
+	"\x11PauseInboxRequest\x12<\n" +
+	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x12\x1c\n" +
+	"\x04note\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xf4\x03R\x04note\"@\n" +
+	"\x12PauseInboxResponse\x12*\n" +
+	"\x05inbox\x18\x01 \x01(\v2\x14.weir.inbox.v1.InboxR\x05inbox\"R\n" +
+	"\x12ResumeInboxRequest\x12<\n" +
+	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\"A\n" +
+	"\x13ResumeInboxResponse\x12*\n" +
+	"\x05inbox\x18\x01 \x01(\v2\x14.weir.inbox.v1.InboxR\x05inbox\"o\n" +
+	"\x11DrainInboxRequest\x12<\n" +
+	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x12\x1c\n" +
+	"\x04note\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xf4\x03R\x04note\"@\n" +
+	"\x12DrainInboxResponse\x12*\n" +
+	"\x05inbox\x18\x01 \x01(\v2\x14.weir.inbox.v1.InboxR\x05inbox\"y\n" +
+	"\x11ImportGoalRequest\x12<\n" +
+	"\x04goal\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$R\x04goal\x12&\n" +
+	"\n" +
+	"state_json\x18\x02 \x01(\tB\a\xbaH\x04r\x02 \x01R\tstateJson\"F\n" +
+	"\x12ImportGoalResponse\x12\x1a\n" +
+	"\bmessages\x18\x01 \x01(\x05R\bmessages\x12\x14\n" +
+	"\x05items\x18\x02 \x01(\x05R\x05items2\xc4\n" +
+	"\n" +
 	"\fInboxService\x12H\n" +
-	"\aEnqueue\x12\x1d.weir.inbox.v1.EnqueueRequest\x1a\x1e.weir.inbox.v1.EnqueueResponse\x12B\n" +
+	"\aEnqueue\x12\x1d.weir.inbox.v1.EnqueueRequest\x1a\x1e.weir.inbox.v1.EnqueueResponse\x12W\n" +
+	"\fEnqueueBatch\x12\".weir.inbox.v1.EnqueueBatchRequest\x1a#.weir.inbox.v1.EnqueueBatchResponse\x12B\n" +
 	"\x05Claim\x12\x1b.weir.inbox.v1.ClaimRequest\x1a\x1c.weir.inbox.v1.ClaimResponse\x12E\n" +
 	"\x06Extend\x12\x1c.weir.inbox.v1.ExtendRequest\x1a\x1d.weir.inbox.v1.ExtendResponse\x12?\n" +
 	"\x04Done\x12\x1a.weir.inbox.v1.DoneRequest\x1a\x1b.weir.inbox.v1.DoneResponse\x12H\n" +
 	"\aRelease\x12\x1d.weir.inbox.v1.ReleaseRequest\x1a\x1e.weir.inbox.v1.ReleaseResponse\x12?\n" +
 	"\x04Peek\x12\x1a.weir.inbox.v1.PeekRequest\x1a\x1b.weir.inbox.v1.PeekResponse\x12K\n" +
 	"\bGetInbox\x12\x1e.weir.inbox.v1.GetInboxRequest\x1a\x1f.weir.inbox.v1.GetInboxResponse\x12T\n" +
-	"\vListInboxes\x12!.weir.inbox.v1.ListInboxesRequest\x1a\".weir.inbox.v1.ListInboxesResponseB\x1bZ\x19weir/gen/inbox/v1;inboxv1b\x06proto3"
+	"\vListInboxes\x12!.weir.inbox.v1.ListInboxesRequest\x1a\".weir.inbox.v1.ListInboxesResponse\x12[\n" +
+	"\fWatchInboxes\x12\".weir.inbox.v1.WatchInboxesRequest\x1a#.weir.inbox.v1.WatchInboxesResponse(\x010\x01\x12K\n" +
+	"\bListDead\x12\x1e.weir.inbox.v1.ListDeadRequest\x1a\x1f.weir.inbox.v1.ListDeadResponse\x12H\n" +
+	"\aRedrive\x12\x1d.weir.inbox.v1.RedriveRequest\x1a\x1e.weir.inbox.v1.RedriveResponse\x12T\n" +
+	"\vDiscardDead\x12!.weir.inbox.v1.DiscardDeadRequest\x1a\".weir.inbox.v1.DiscardDeadResponse\x12Q\n" +
+	"\n" +
+	"PauseInbox\x12 .weir.inbox.v1.PauseInboxRequest\x1a!.weir.inbox.v1.PauseInboxResponse\x12T\n" +
+	"\vResumeInbox\x12!.weir.inbox.v1.ResumeInboxRequest\x1a\".weir.inbox.v1.ResumeInboxResponse\x12Q\n" +
+	"\n" +
+	"DrainInbox\x12 .weir.inbox.v1.DrainInboxRequest\x1a!.weir.inbox.v1.DrainInboxResponse\x12Q\n" +
+	"\n" +
+	"ImportGoal\x12 .weir.inbox.v1.ImportGoalRequest\x1a!.weir.inbox.v1.ImportGoalResponseB\x1bZ\x19weir/gen/inbox/v1;inboxv1b\x06proto3"
 
 var (
 	file_weir_inbox_v1_inbox_service_proto_rawDescOnce sync.Once
@@ -1327,14 +2169,13 @@ func file_weir_inbox_v1_inbox_service_proto_rawDescGZIP() []byte {
 	return file_weir_inbox_v1_inbox_service_proto_rawDescData
 }
 
-var file_weir_inbox_v1_inbox_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_inbox_v1_inbox_service_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_weir_inbox_v1_inbox_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_weir_inbox_v1_inbox_service_proto_goTypes = []any{
-	(MessageState)(0),             // 0: weir.inbox.v1.MessageState
-	(*Inbox)(nil),                 // 1: weir.inbox.v1.Inbox
-	(*Message)(nil),               // 2: weir.inbox.v1.Message
-	(*EnqueueRequest)(nil),        // 3: weir.inbox.v1.EnqueueRequest
-	(*EnqueueResponse)(nil),       // 4: weir.inbox.v1.EnqueueResponse
+	(*EnqueueRequest)(nil),        // 0: weir.inbox.v1.EnqueueRequest
+	(*EnqueueResponse)(nil),       // 1: weir.inbox.v1.EnqueueResponse
+	(*NewMessage)(nil),            // 2: weir.inbox.v1.NewMessage
+	(*EnqueueBatchRequest)(nil),   // 3: weir.inbox.v1.EnqueueBatchRequest
+	(*EnqueueBatchResponse)(nil),  // 4: weir.inbox.v1.EnqueueBatchResponse
 	(*ClaimRequest)(nil),          // 5: weir.inbox.v1.ClaimRequest
 	(*ClaimResponse)(nil),         // 6: weir.inbox.v1.ClaimResponse
 	(*ExtendRequest)(nil),         // 7: weir.inbox.v1.ExtendRequest
@@ -1349,46 +2190,97 @@ var file_weir_inbox_v1_inbox_service_proto_goTypes = []any{
 	(*GetInboxResponse)(nil),      // 16: weir.inbox.v1.GetInboxResponse
 	(*ListInboxesRequest)(nil),    // 17: weir.inbox.v1.ListInboxesRequest
 	(*ListInboxesResponse)(nil),   // 18: weir.inbox.v1.ListInboxesResponse
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
+	(*WatchInboxesRequest)(nil),   // 19: weir.inbox.v1.WatchInboxesRequest
+	(*WatchInboxesResponse)(nil),  // 20: weir.inbox.v1.WatchInboxesResponse
+	(*ListDeadRequest)(nil),       // 21: weir.inbox.v1.ListDeadRequest
+	(*ListDeadResponse)(nil),      // 22: weir.inbox.v1.ListDeadResponse
+	(*RedriveRequest)(nil),        // 23: weir.inbox.v1.RedriveRequest
+	(*RedriveResponse)(nil),       // 24: weir.inbox.v1.RedriveResponse
+	(*DiscardDeadRequest)(nil),    // 25: weir.inbox.v1.DiscardDeadRequest
+	(*DiscardDeadResponse)(nil),   // 26: weir.inbox.v1.DiscardDeadResponse
+	(*PauseInboxRequest)(nil),     // 27: weir.inbox.v1.PauseInboxRequest
+	(*PauseInboxResponse)(nil),    // 28: weir.inbox.v1.PauseInboxResponse
+	(*ResumeInboxRequest)(nil),    // 29: weir.inbox.v1.ResumeInboxRequest
+	(*ResumeInboxResponse)(nil),   // 30: weir.inbox.v1.ResumeInboxResponse
+	(*DrainInboxRequest)(nil),     // 31: weir.inbox.v1.DrainInboxRequest
+	(*DrainInboxResponse)(nil),    // 32: weir.inbox.v1.DrainInboxResponse
+	(*ImportGoalRequest)(nil),     // 33: weir.inbox.v1.ImportGoalRequest
+	(*ImportGoalResponse)(nil),    // 34: weir.inbox.v1.ImportGoalResponse
+	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
+	(BusyPolicy)(0),               // 36: weir.inbox.v1.BusyPolicy
+	(MessageState)(0),             // 37: weir.inbox.v1.MessageState
+	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
+	(*Message)(nil),               // 39: weir.inbox.v1.Message
+	(InboxState)(0),               // 40: weir.inbox.v1.InboxState
+	(*Inbox)(nil),                 // 41: weir.inbox.v1.Inbox
+	(*DeadMessage)(nil),           // 42: weir.inbox.v1.DeadMessage
 }
 var file_weir_inbox_v1_inbox_service_proto_depIdxs = []int32{
-	19, // 0: weir.inbox.v1.Inbox.update_time:type_name -> google.protobuf.Timestamp
-	0,  // 1: weir.inbox.v1.Message.state:type_name -> weir.inbox.v1.MessageState
-	19, // 2: weir.inbox.v1.Message.enqueue_time:type_name -> google.protobuf.Timestamp
-	19, // 3: weir.inbox.v1.Message.not_before:type_name -> google.protobuf.Timestamp
-	19, // 4: weir.inbox.v1.Message.lease_expire_time:type_name -> google.protobuf.Timestamp
-	19, // 5: weir.inbox.v1.EnqueueRequest.not_before:type_name -> google.protobuf.Timestamp
-	0,  // 6: weir.inbox.v1.EnqueueResponse.state:type_name -> weir.inbox.v1.MessageState
-	20, // 7: weir.inbox.v1.ClaimRequest.lease:type_name -> google.protobuf.Duration
-	2,  // 8: weir.inbox.v1.ClaimResponse.messages:type_name -> weir.inbox.v1.Message
-	20, // 9: weir.inbox.v1.ExtendRequest.lease:type_name -> google.protobuf.Duration
-	19, // 10: weir.inbox.v1.ExtendResponse.lease_expire_time:type_name -> google.protobuf.Timestamp
-	20, // 11: weir.inbox.v1.ReleaseRequest.delay:type_name -> google.protobuf.Duration
-	2,  // 12: weir.inbox.v1.PeekResponse.messages:type_name -> weir.inbox.v1.Message
-	1,  // 13: weir.inbox.v1.GetInboxResponse.inbox:type_name -> weir.inbox.v1.Inbox
-	1,  // 14: weir.inbox.v1.ListInboxesResponse.inboxes:type_name -> weir.inbox.v1.Inbox
-	3,  // 15: weir.inbox.v1.InboxService.Enqueue:input_type -> weir.inbox.v1.EnqueueRequest
-	5,  // 16: weir.inbox.v1.InboxService.Claim:input_type -> weir.inbox.v1.ClaimRequest
-	7,  // 17: weir.inbox.v1.InboxService.Extend:input_type -> weir.inbox.v1.ExtendRequest
-	9,  // 18: weir.inbox.v1.InboxService.Done:input_type -> weir.inbox.v1.DoneRequest
-	11, // 19: weir.inbox.v1.InboxService.Release:input_type -> weir.inbox.v1.ReleaseRequest
-	13, // 20: weir.inbox.v1.InboxService.Peek:input_type -> weir.inbox.v1.PeekRequest
-	15, // 21: weir.inbox.v1.InboxService.GetInbox:input_type -> weir.inbox.v1.GetInboxRequest
-	17, // 22: weir.inbox.v1.InboxService.ListInboxes:input_type -> weir.inbox.v1.ListInboxesRequest
-	4,  // 23: weir.inbox.v1.InboxService.Enqueue:output_type -> weir.inbox.v1.EnqueueResponse
-	6,  // 24: weir.inbox.v1.InboxService.Claim:output_type -> weir.inbox.v1.ClaimResponse
-	8,  // 25: weir.inbox.v1.InboxService.Extend:output_type -> weir.inbox.v1.ExtendResponse
-	10, // 26: weir.inbox.v1.InboxService.Done:output_type -> weir.inbox.v1.DoneResponse
-	12, // 27: weir.inbox.v1.InboxService.Release:output_type -> weir.inbox.v1.ReleaseResponse
-	14, // 28: weir.inbox.v1.InboxService.Peek:output_type -> weir.inbox.v1.PeekResponse
-	16, // 29: weir.inbox.v1.InboxService.GetInbox:output_type -> weir.inbox.v1.GetInboxResponse
-	18, // 30: weir.inbox.v1.InboxService.ListInboxes:output_type -> weir.inbox.v1.ListInboxesResponse
-	23, // [23:31] is the sub-list for method output_type
-	15, // [15:23] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	35, // 0: weir.inbox.v1.EnqueueRequest.not_before:type_name -> google.protobuf.Timestamp
+	35, // 1: weir.inbox.v1.EnqueueRequest.expire_time:type_name -> google.protobuf.Timestamp
+	36, // 2: weir.inbox.v1.EnqueueRequest.busy_policy:type_name -> weir.inbox.v1.BusyPolicy
+	37, // 3: weir.inbox.v1.EnqueueResponse.state:type_name -> weir.inbox.v1.MessageState
+	35, // 4: weir.inbox.v1.NewMessage.not_before:type_name -> google.protobuf.Timestamp
+	35, // 5: weir.inbox.v1.NewMessage.expire_time:type_name -> google.protobuf.Timestamp
+	36, // 6: weir.inbox.v1.NewMessage.busy_policy:type_name -> weir.inbox.v1.BusyPolicy
+	2,  // 7: weir.inbox.v1.EnqueueBatchRequest.messages:type_name -> weir.inbox.v1.NewMessage
+	1,  // 8: weir.inbox.v1.EnqueueBatchResponse.results:type_name -> weir.inbox.v1.EnqueueResponse
+	38, // 9: weir.inbox.v1.ClaimRequest.lease:type_name -> google.protobuf.Duration
+	38, // 10: weir.inbox.v1.ClaimRequest.wait:type_name -> google.protobuf.Duration
+	39, // 11: weir.inbox.v1.ClaimResponse.messages:type_name -> weir.inbox.v1.Message
+	40, // 12: weir.inbox.v1.ClaimResponse.inbox_state:type_name -> weir.inbox.v1.InboxState
+	38, // 13: weir.inbox.v1.ExtendRequest.lease:type_name -> google.protobuf.Duration
+	35, // 14: weir.inbox.v1.ExtendResponse.lease_expire_time:type_name -> google.protobuf.Timestamp
+	38, // 15: weir.inbox.v1.ReleaseRequest.delay:type_name -> google.protobuf.Duration
+	39, // 16: weir.inbox.v1.PeekResponse.messages:type_name -> weir.inbox.v1.Message
+	41, // 17: weir.inbox.v1.GetInboxResponse.inbox:type_name -> weir.inbox.v1.Inbox
+	41, // 18: weir.inbox.v1.ListInboxesResponse.inboxes:type_name -> weir.inbox.v1.Inbox
+	41, // 19: weir.inbox.v1.WatchInboxesResponse.inbox:type_name -> weir.inbox.v1.Inbox
+	42, // 20: weir.inbox.v1.ListDeadResponse.messages:type_name -> weir.inbox.v1.DeadMessage
+	41, // 21: weir.inbox.v1.RedriveResponse.inbox:type_name -> weir.inbox.v1.Inbox
+	41, // 22: weir.inbox.v1.DiscardDeadResponse.inbox:type_name -> weir.inbox.v1.Inbox
+	41, // 23: weir.inbox.v1.PauseInboxResponse.inbox:type_name -> weir.inbox.v1.Inbox
+	41, // 24: weir.inbox.v1.ResumeInboxResponse.inbox:type_name -> weir.inbox.v1.Inbox
+	41, // 25: weir.inbox.v1.DrainInboxResponse.inbox:type_name -> weir.inbox.v1.Inbox
+	0,  // 26: weir.inbox.v1.InboxService.Enqueue:input_type -> weir.inbox.v1.EnqueueRequest
+	3,  // 27: weir.inbox.v1.InboxService.EnqueueBatch:input_type -> weir.inbox.v1.EnqueueBatchRequest
+	5,  // 28: weir.inbox.v1.InboxService.Claim:input_type -> weir.inbox.v1.ClaimRequest
+	7,  // 29: weir.inbox.v1.InboxService.Extend:input_type -> weir.inbox.v1.ExtendRequest
+	9,  // 30: weir.inbox.v1.InboxService.Done:input_type -> weir.inbox.v1.DoneRequest
+	11, // 31: weir.inbox.v1.InboxService.Release:input_type -> weir.inbox.v1.ReleaseRequest
+	13, // 32: weir.inbox.v1.InboxService.Peek:input_type -> weir.inbox.v1.PeekRequest
+	15, // 33: weir.inbox.v1.InboxService.GetInbox:input_type -> weir.inbox.v1.GetInboxRequest
+	17, // 34: weir.inbox.v1.InboxService.ListInboxes:input_type -> weir.inbox.v1.ListInboxesRequest
+	19, // 35: weir.inbox.v1.InboxService.WatchInboxes:input_type -> weir.inbox.v1.WatchInboxesRequest
+	21, // 36: weir.inbox.v1.InboxService.ListDead:input_type -> weir.inbox.v1.ListDeadRequest
+	23, // 37: weir.inbox.v1.InboxService.Redrive:input_type -> weir.inbox.v1.RedriveRequest
+	25, // 38: weir.inbox.v1.InboxService.DiscardDead:input_type -> weir.inbox.v1.DiscardDeadRequest
+	27, // 39: weir.inbox.v1.InboxService.PauseInbox:input_type -> weir.inbox.v1.PauseInboxRequest
+	29, // 40: weir.inbox.v1.InboxService.ResumeInbox:input_type -> weir.inbox.v1.ResumeInboxRequest
+	31, // 41: weir.inbox.v1.InboxService.DrainInbox:input_type -> weir.inbox.v1.DrainInboxRequest
+	33, // 42: weir.inbox.v1.InboxService.ImportGoal:input_type -> weir.inbox.v1.ImportGoalRequest
+	1,  // 43: weir.inbox.v1.InboxService.Enqueue:output_type -> weir.inbox.v1.EnqueueResponse
+	4,  // 44: weir.inbox.v1.InboxService.EnqueueBatch:output_type -> weir.inbox.v1.EnqueueBatchResponse
+	6,  // 45: weir.inbox.v1.InboxService.Claim:output_type -> weir.inbox.v1.ClaimResponse
+	8,  // 46: weir.inbox.v1.InboxService.Extend:output_type -> weir.inbox.v1.ExtendResponse
+	10, // 47: weir.inbox.v1.InboxService.Done:output_type -> weir.inbox.v1.DoneResponse
+	12, // 48: weir.inbox.v1.InboxService.Release:output_type -> weir.inbox.v1.ReleaseResponse
+	14, // 49: weir.inbox.v1.InboxService.Peek:output_type -> weir.inbox.v1.PeekResponse
+	16, // 50: weir.inbox.v1.InboxService.GetInbox:output_type -> weir.inbox.v1.GetInboxResponse
+	18, // 51: weir.inbox.v1.InboxService.ListInboxes:output_type -> weir.inbox.v1.ListInboxesResponse
+	20, // 52: weir.inbox.v1.InboxService.WatchInboxes:output_type -> weir.inbox.v1.WatchInboxesResponse
+	22, // 53: weir.inbox.v1.InboxService.ListDead:output_type -> weir.inbox.v1.ListDeadResponse
+	24, // 54: weir.inbox.v1.InboxService.Redrive:output_type -> weir.inbox.v1.RedriveResponse
+	26, // 55: weir.inbox.v1.InboxService.DiscardDead:output_type -> weir.inbox.v1.DiscardDeadResponse
+	28, // 56: weir.inbox.v1.InboxService.PauseInbox:output_type -> weir.inbox.v1.PauseInboxResponse
+	30, // 57: weir.inbox.v1.InboxService.ResumeInbox:output_type -> weir.inbox.v1.ResumeInboxResponse
+	32, // 58: weir.inbox.v1.InboxService.DrainInbox:output_type -> weir.inbox.v1.DrainInboxResponse
+	34, // 59: weir.inbox.v1.InboxService.ImportGoal:output_type -> weir.inbox.v1.ImportGoalResponse
+	43, // [43:60] is the sub-list for method output_type
+	26, // [26:43] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_weir_inbox_v1_inbox_service_proto_init() }
@@ -1396,19 +2288,19 @@ func file_weir_inbox_v1_inbox_service_proto_init() {
 	if File_weir_inbox_v1_inbox_service_proto != nil {
 		return
 	}
+	file_weir_inbox_v1_message_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_inbox_v1_inbox_service_proto_rawDesc), len(file_weir_inbox_v1_inbox_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   18,
+			NumEnums:      0,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_weir_inbox_v1_inbox_service_proto_goTypes,
 		DependencyIndexes: file_weir_inbox_v1_inbox_service_proto_depIdxs,
-		EnumInfos:         file_weir_inbox_v1_inbox_service_proto_enumTypes,
 		MessageInfos:      file_weir_inbox_v1_inbox_service_proto_msgTypes,
 	}.Build()
 	File_weir_inbox_v1_inbox_service_proto = out.File

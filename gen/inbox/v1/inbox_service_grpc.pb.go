@@ -19,14 +19,23 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	InboxService_Enqueue_FullMethodName     = "/weir.inbox.v1.InboxService/Enqueue"
-	InboxService_Claim_FullMethodName       = "/weir.inbox.v1.InboxService/Claim"
-	InboxService_Extend_FullMethodName      = "/weir.inbox.v1.InboxService/Extend"
-	InboxService_Done_FullMethodName        = "/weir.inbox.v1.InboxService/Done"
-	InboxService_Release_FullMethodName     = "/weir.inbox.v1.InboxService/Release"
-	InboxService_Peek_FullMethodName        = "/weir.inbox.v1.InboxService/Peek"
-	InboxService_GetInbox_FullMethodName    = "/weir.inbox.v1.InboxService/GetInbox"
-	InboxService_ListInboxes_FullMethodName = "/weir.inbox.v1.InboxService/ListInboxes"
+	InboxService_Enqueue_FullMethodName      = "/weir.inbox.v1.InboxService/Enqueue"
+	InboxService_EnqueueBatch_FullMethodName = "/weir.inbox.v1.InboxService/EnqueueBatch"
+	InboxService_Claim_FullMethodName        = "/weir.inbox.v1.InboxService/Claim"
+	InboxService_Extend_FullMethodName       = "/weir.inbox.v1.InboxService/Extend"
+	InboxService_Done_FullMethodName         = "/weir.inbox.v1.InboxService/Done"
+	InboxService_Release_FullMethodName      = "/weir.inbox.v1.InboxService/Release"
+	InboxService_Peek_FullMethodName         = "/weir.inbox.v1.InboxService/Peek"
+	InboxService_GetInbox_FullMethodName     = "/weir.inbox.v1.InboxService/GetInbox"
+	InboxService_ListInboxes_FullMethodName  = "/weir.inbox.v1.InboxService/ListInboxes"
+	InboxService_WatchInboxes_FullMethodName = "/weir.inbox.v1.InboxService/WatchInboxes"
+	InboxService_ListDead_FullMethodName     = "/weir.inbox.v1.InboxService/ListDead"
+	InboxService_Redrive_FullMethodName      = "/weir.inbox.v1.InboxService/Redrive"
+	InboxService_DiscardDead_FullMethodName  = "/weir.inbox.v1.InboxService/DiscardDead"
+	InboxService_PauseInbox_FullMethodName   = "/weir.inbox.v1.InboxService/PauseInbox"
+	InboxService_ResumeInbox_FullMethodName  = "/weir.inbox.v1.InboxService/ResumeInbox"
+	InboxService_DrainInbox_FullMethodName   = "/weir.inbox.v1.InboxService/DrainInbox"
+	InboxService_ImportGoal_FullMethodName   = "/weir.inbox.v1.InboxService/ImportGoal"
 )
 
 // InboxServiceClient is the client API for InboxService service.
@@ -38,15 +47,28 @@ const (
 // serve every goal of their tenant.
 type InboxServiceClient interface {
 	// Enqueue parks a message. It is acknowledged only when it is in the
-	// journal. The same message_id with the same content again gives the first
-	// answer, also after the message is done (for 7 days); with other content
-	// IDEMPOTENCY_MISMATCH. A full inbox refuses with INBOX_FULL, a body over
-	// the limit with TOO_LARGE.
+	// journal. The same message_id with the same content again gives the state that
+	// the message has now, also after its end (for 7 days unless the service was
+	// told otherwise); with other content IDEMPOTENCY_MISMATCH.
+	//
+	// Errors: INBOX_FULL (metadata limit, depth), INBOX_DRAINING, INBOX_BUSY (metadata
+	// message_id), TOO_LARGE, ID_MALFORMED, FIELD_INVALID.
 	Enqueue(ctx context.Context, in *EnqueueRequest, opts ...grpc.CallOption) (*EnqueueResponse, error)
+	// EnqueueBatch parks several messages for one goal, all or none, in their
+	// order. Messages that are there already are passed over.
+	//
+	// Errors: those of Enqueue; fields are named with their message, as
+	// `messages[2].body`.
+	EnqueueBatch(ctx context.Context, in *EnqueueBatchRequest, opts ...grpc.CallOption) (*EnqueueBatchResponse, error)
 	// Claim takes up to `max` pending messages, in order, under a lease. It
 	// marks and never deletes: a message not done within its lease is served
 	// again. The same request_id again, while its lease lasts, gives the same
-	// claim.
+	// claim. With `wait` an empty inbox is waited for.
+	//
+	// The standing of senders is checked as messages are delivered. One whose
+	// sender may not send any more is a notice of that, in its place.
+	//
+	// Errors: IDEMPOTENCY_MISMATCH; PEER_UNAVAILABLE while senders can't be checked.
 	Claim(ctx context.Context, in *ClaimRequest, opts ...grpc.CallOption) (*ClaimResponse, error)
 	// Extend moves the lease of claimed messages. Any token that is not the
 	// current one is STALE_CLAIM, and then nothing is changed.
@@ -58,6 +80,8 @@ type InboxServiceClient interface {
 	// or after a delay.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
 	// Peek shows what waits and what is claimed, in order, without a lease.
+	//
+	// Errors: INBOX_NOT_FOUND, PAGE_TOKEN_INVALID.
 	Peek(ctx context.Context, in *PeekRequest, opts ...grpc.CallOption) (*PeekResponse, error)
 	// GetInbox gives the counts of one inbox. One that nobody ever wrote to is
 	// INBOX_NOT_FOUND.
@@ -65,6 +89,50 @@ type InboxServiceClient interface {
 	// ListInboxes lists the inboxes that the caller may serve, newest activity
 	// first.
 	ListInboxes(ctx context.Context, in *ListInboxesRequest, opts ...grpc.CallOption) (*ListInboxesResponse, error)
+	// WatchInboxes tells a pool of workers which inboxes have work. Each worker says
+	// how many it wants to hear of; each is told an inbox that nobody else was told
+	// just now, those that waited longest first, so that one with a flood does not
+	// hold up the others. What a worker was told and nobody claimed from is told
+	// again, to another one, after 2 seconds or when that stream ends: nothing is
+	// forgotten by a lost connection, and a claim that finds nothing is harmless.
+	//
+	// It goes on until the client ends it. When the client only ends its own side,
+	// it goes on until all that was wanted is told.
+	//
+	// Errors: FIELD_INVALID, LIMIT_REACHED (watches of one replica),
+	// JOURNAL_UNAVAILABLE, INDEX_REBUILDING.
+	WatchInboxes(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WatchInboxesRequest, WatchInboxesResponse], error)
+	// ListDead lists messages that were delivered too often, newest death first,
+	// with how each delivery ended.
+	//
+	// Errors: INBOX_NOT_FOUND, PAGE_TOKEN_INVALID.
+	ListDead(ctx context.Context, in *ListDeadRequest, opts ...grpc.CallOption) (*ListDeadResponse, error)
+	// Redrive makes dead messages pending again, at their old place, their
+	// deliveries counted anew. All or none; those that are not dead any more, but
+	// pending or claimed, are passed over.
+	//
+	// Errors: INBOX_NOT_FOUND, MESSAGE_NOT_FOUND, STATE_CONFLICT (it is finished), INBOX_FULL.
+	Redrive(ctx context.Context, in *RedriveRequest, opts ...grpc.CallOption) (*RedriveResponse, error)
+	// DiscardDead ends dead messages for good. All or none; those discarded already
+	// are passed over.
+	//
+	// Errors: INBOX_NOT_FOUND, MESSAGE_NOT_FOUND, STATE_CONFLICT (it is not dead).
+	DiscardDead(ctx context.Context, in *DiscardDeadRequest, opts ...grpc.CallOption) (*DiscardDeadResponse, error)
+	// PauseInbox stops serving messages. What is claimed can be finished, and what is
+	// enqueued is kept. A goal that nobody wrote to can be paused, too.
+	PauseInbox(ctx context.Context, in *PauseInboxRequest, opts ...grpc.CallOption) (*PauseInboxResponse, error)
+	// ResumeInbox makes a paused or draining inbox open again.
+	ResumeInbox(ctx context.Context, in *ResumeInboxRequest, opts ...grpc.CallOption) (*ResumeInboxResponse, error)
+	// DrainInbox stops taking messages, with INBOX_DRAINING, and serves what there is,
+	// messages from conversations too, which wait in the conversation's stream.
+	DrainInbox(ctx context.Context, in *DrainInboxRequest, opts ...grpc.CallOption) (*DrainInboxResponse, error)
+	// ImportGoal takes over the state file of a script-level queue, whole or not at
+	// all: its messages into an inbox that nobody has written to, its dispatch items
+	// into the record. The same file again gives the same answer.
+	//
+	// Errors: JSON_INVALID and FIELD_INVALID name the place in the file;
+	// ALREADY_EXISTS where the inbox or an item is there from elsewhere; TOO_LARGE.
+	ImportGoal(ctx context.Context, in *ImportGoalRequest, opts ...grpc.CallOption) (*ImportGoalResponse, error)
 }
 
 type inboxServiceClient struct {
@@ -79,6 +147,16 @@ func (c *inboxServiceClient) Enqueue(ctx context.Context, in *EnqueueRequest, op
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(EnqueueResponse)
 	err := c.cc.Invoke(ctx, InboxService_Enqueue_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *inboxServiceClient) EnqueueBatch(ctx context.Context, in *EnqueueBatchRequest, opts ...grpc.CallOption) (*EnqueueBatchResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EnqueueBatchResponse)
+	err := c.cc.Invoke(ctx, InboxService_EnqueueBatch_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +233,89 @@ func (c *inboxServiceClient) ListInboxes(ctx context.Context, in *ListInboxesReq
 	return out, nil
 }
 
+func (c *inboxServiceClient) WatchInboxes(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WatchInboxesRequest, WatchInboxesResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &InboxService_ServiceDesc.Streams[0], InboxService_WatchInboxes_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchInboxesRequest, WatchInboxesResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type InboxService_WatchInboxesClient = grpc.BidiStreamingClient[WatchInboxesRequest, WatchInboxesResponse]
+
+func (c *inboxServiceClient) ListDead(ctx context.Context, in *ListDeadRequest, opts ...grpc.CallOption) (*ListDeadResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListDeadResponse)
+	err := c.cc.Invoke(ctx, InboxService_ListDead_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *inboxServiceClient) Redrive(ctx context.Context, in *RedriveRequest, opts ...grpc.CallOption) (*RedriveResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RedriveResponse)
+	err := c.cc.Invoke(ctx, InboxService_Redrive_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *inboxServiceClient) DiscardDead(ctx context.Context, in *DiscardDeadRequest, opts ...grpc.CallOption) (*DiscardDeadResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DiscardDeadResponse)
+	err := c.cc.Invoke(ctx, InboxService_DiscardDead_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *inboxServiceClient) PauseInbox(ctx context.Context, in *PauseInboxRequest, opts ...grpc.CallOption) (*PauseInboxResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PauseInboxResponse)
+	err := c.cc.Invoke(ctx, InboxService_PauseInbox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *inboxServiceClient) ResumeInbox(ctx context.Context, in *ResumeInboxRequest, opts ...grpc.CallOption) (*ResumeInboxResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResumeInboxResponse)
+	err := c.cc.Invoke(ctx, InboxService_ResumeInbox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *inboxServiceClient) DrainInbox(ctx context.Context, in *DrainInboxRequest, opts ...grpc.CallOption) (*DrainInboxResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainInboxResponse)
+	err := c.cc.Invoke(ctx, InboxService_DrainInbox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *inboxServiceClient) ImportGoal(ctx context.Context, in *ImportGoalRequest, opts ...grpc.CallOption) (*ImportGoalResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ImportGoalResponse)
+	err := c.cc.Invoke(ctx, InboxService_ImportGoal_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // InboxServiceServer is the server API for InboxService service.
 // All implementations must embed UnimplementedInboxServiceServer
 // for forward compatibility.
@@ -164,15 +325,28 @@ func (c *inboxServiceClient) ListInboxes(ctx context.Context, in *ListInboxesReq
 // serve every goal of their tenant.
 type InboxServiceServer interface {
 	// Enqueue parks a message. It is acknowledged only when it is in the
-	// journal. The same message_id with the same content again gives the first
-	// answer, also after the message is done (for 7 days); with other content
-	// IDEMPOTENCY_MISMATCH. A full inbox refuses with INBOX_FULL, a body over
-	// the limit with TOO_LARGE.
+	// journal. The same message_id with the same content again gives the state that
+	// the message has now, also after its end (for 7 days unless the service was
+	// told otherwise); with other content IDEMPOTENCY_MISMATCH.
+	//
+	// Errors: INBOX_FULL (metadata limit, depth), INBOX_DRAINING, INBOX_BUSY (metadata
+	// message_id), TOO_LARGE, ID_MALFORMED, FIELD_INVALID.
 	Enqueue(context.Context, *EnqueueRequest) (*EnqueueResponse, error)
+	// EnqueueBatch parks several messages for one goal, all or none, in their
+	// order. Messages that are there already are passed over.
+	//
+	// Errors: those of Enqueue; fields are named with their message, as
+	// `messages[2].body`.
+	EnqueueBatch(context.Context, *EnqueueBatchRequest) (*EnqueueBatchResponse, error)
 	// Claim takes up to `max` pending messages, in order, under a lease. It
 	// marks and never deletes: a message not done within its lease is served
 	// again. The same request_id again, while its lease lasts, gives the same
-	// claim.
+	// claim. With `wait` an empty inbox is waited for.
+	//
+	// The standing of senders is checked as messages are delivered. One whose
+	// sender may not send any more is a notice of that, in its place.
+	//
+	// Errors: IDEMPOTENCY_MISMATCH; PEER_UNAVAILABLE while senders can't be checked.
 	Claim(context.Context, *ClaimRequest) (*ClaimResponse, error)
 	// Extend moves the lease of claimed messages. Any token that is not the
 	// current one is STALE_CLAIM, and then nothing is changed.
@@ -184,6 +358,8 @@ type InboxServiceServer interface {
 	// or after a delay.
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
 	// Peek shows what waits and what is claimed, in order, without a lease.
+	//
+	// Errors: INBOX_NOT_FOUND, PAGE_TOKEN_INVALID.
 	Peek(context.Context, *PeekRequest) (*PeekResponse, error)
 	// GetInbox gives the counts of one inbox. One that nobody ever wrote to is
 	// INBOX_NOT_FOUND.
@@ -191,6 +367,50 @@ type InboxServiceServer interface {
 	// ListInboxes lists the inboxes that the caller may serve, newest activity
 	// first.
 	ListInboxes(context.Context, *ListInboxesRequest) (*ListInboxesResponse, error)
+	// WatchInboxes tells a pool of workers which inboxes have work. Each worker says
+	// how many it wants to hear of; each is told an inbox that nobody else was told
+	// just now, those that waited longest first, so that one with a flood does not
+	// hold up the others. What a worker was told and nobody claimed from is told
+	// again, to another one, after 2 seconds or when that stream ends: nothing is
+	// forgotten by a lost connection, and a claim that finds nothing is harmless.
+	//
+	// It goes on until the client ends it. When the client only ends its own side,
+	// it goes on until all that was wanted is told.
+	//
+	// Errors: FIELD_INVALID, LIMIT_REACHED (watches of one replica),
+	// JOURNAL_UNAVAILABLE, INDEX_REBUILDING.
+	WatchInboxes(grpc.BidiStreamingServer[WatchInboxesRequest, WatchInboxesResponse]) error
+	// ListDead lists messages that were delivered too often, newest death first,
+	// with how each delivery ended.
+	//
+	// Errors: INBOX_NOT_FOUND, PAGE_TOKEN_INVALID.
+	ListDead(context.Context, *ListDeadRequest) (*ListDeadResponse, error)
+	// Redrive makes dead messages pending again, at their old place, their
+	// deliveries counted anew. All or none; those that are not dead any more, but
+	// pending or claimed, are passed over.
+	//
+	// Errors: INBOX_NOT_FOUND, MESSAGE_NOT_FOUND, STATE_CONFLICT (it is finished), INBOX_FULL.
+	Redrive(context.Context, *RedriveRequest) (*RedriveResponse, error)
+	// DiscardDead ends dead messages for good. All or none; those discarded already
+	// are passed over.
+	//
+	// Errors: INBOX_NOT_FOUND, MESSAGE_NOT_FOUND, STATE_CONFLICT (it is not dead).
+	DiscardDead(context.Context, *DiscardDeadRequest) (*DiscardDeadResponse, error)
+	// PauseInbox stops serving messages. What is claimed can be finished, and what is
+	// enqueued is kept. A goal that nobody wrote to can be paused, too.
+	PauseInbox(context.Context, *PauseInboxRequest) (*PauseInboxResponse, error)
+	// ResumeInbox makes a paused or draining inbox open again.
+	ResumeInbox(context.Context, *ResumeInboxRequest) (*ResumeInboxResponse, error)
+	// DrainInbox stops taking messages, with INBOX_DRAINING, and serves what there is,
+	// messages from conversations too, which wait in the conversation's stream.
+	DrainInbox(context.Context, *DrainInboxRequest) (*DrainInboxResponse, error)
+	// ImportGoal takes over the state file of a script-level queue, whole or not at
+	// all: its messages into an inbox that nobody has written to, its dispatch items
+	// into the record. The same file again gives the same answer.
+	//
+	// Errors: JSON_INVALID and FIELD_INVALID name the place in the file;
+	// ALREADY_EXISTS where the inbox or an item is there from elsewhere; TOO_LARGE.
+	ImportGoal(context.Context, *ImportGoalRequest) (*ImportGoalResponse, error)
 	mustEmbedUnimplementedInboxServiceServer()
 }
 
@@ -203,6 +423,9 @@ type UnimplementedInboxServiceServer struct{}
 
 func (UnimplementedInboxServiceServer) Enqueue(context.Context, *EnqueueRequest) (*EnqueueResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Enqueue not implemented")
+}
+func (UnimplementedInboxServiceServer) EnqueueBatch(context.Context, *EnqueueBatchRequest) (*EnqueueBatchResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method EnqueueBatch not implemented")
 }
 func (UnimplementedInboxServiceServer) Claim(context.Context, *ClaimRequest) (*ClaimResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Claim not implemented")
@@ -224,6 +447,30 @@ func (UnimplementedInboxServiceServer) GetInbox(context.Context, *GetInboxReques
 }
 func (UnimplementedInboxServiceServer) ListInboxes(context.Context, *ListInboxesRequest) (*ListInboxesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListInboxes not implemented")
+}
+func (UnimplementedInboxServiceServer) WatchInboxes(grpc.BidiStreamingServer[WatchInboxesRequest, WatchInboxesResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchInboxes not implemented")
+}
+func (UnimplementedInboxServiceServer) ListDead(context.Context, *ListDeadRequest) (*ListDeadResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListDead not implemented")
+}
+func (UnimplementedInboxServiceServer) Redrive(context.Context, *RedriveRequest) (*RedriveResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Redrive not implemented")
+}
+func (UnimplementedInboxServiceServer) DiscardDead(context.Context, *DiscardDeadRequest) (*DiscardDeadResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DiscardDead not implemented")
+}
+func (UnimplementedInboxServiceServer) PauseInbox(context.Context, *PauseInboxRequest) (*PauseInboxResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PauseInbox not implemented")
+}
+func (UnimplementedInboxServiceServer) ResumeInbox(context.Context, *ResumeInboxRequest) (*ResumeInboxResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResumeInbox not implemented")
+}
+func (UnimplementedInboxServiceServer) DrainInbox(context.Context, *DrainInboxRequest) (*DrainInboxResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DrainInbox not implemented")
+}
+func (UnimplementedInboxServiceServer) ImportGoal(context.Context, *ImportGoalRequest) (*ImportGoalResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ImportGoal not implemented")
 }
 func (UnimplementedInboxServiceServer) mustEmbedUnimplementedInboxServiceServer() {}
 func (UnimplementedInboxServiceServer) testEmbeddedByValue()                      {}
@@ -260,6 +507,24 @@ func _InboxService_Enqueue_Handler(srv interface{}, ctx context.Context, dec fun
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(InboxServiceServer).Enqueue(ctx, req.(*EnqueueRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _InboxService_EnqueueBatch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EnqueueBatchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InboxServiceServer).EnqueueBatch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: InboxService_EnqueueBatch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InboxServiceServer).EnqueueBatch(ctx, req.(*EnqueueBatchRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -390,6 +655,139 @@ func _InboxService_ListInboxes_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _InboxService_WatchInboxes_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(InboxServiceServer).WatchInboxes(&grpc.GenericServerStream[WatchInboxesRequest, WatchInboxesResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type InboxService_WatchInboxesServer = grpc.BidiStreamingServer[WatchInboxesRequest, WatchInboxesResponse]
+
+func _InboxService_ListDead_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListDeadRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InboxServiceServer).ListDead(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: InboxService_ListDead_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InboxServiceServer).ListDead(ctx, req.(*ListDeadRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _InboxService_Redrive_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RedriveRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InboxServiceServer).Redrive(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: InboxService_Redrive_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InboxServiceServer).Redrive(ctx, req.(*RedriveRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _InboxService_DiscardDead_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DiscardDeadRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InboxServiceServer).DiscardDead(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: InboxService_DiscardDead_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InboxServiceServer).DiscardDead(ctx, req.(*DiscardDeadRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _InboxService_PauseInbox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PauseInboxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InboxServiceServer).PauseInbox(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: InboxService_PauseInbox_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InboxServiceServer).PauseInbox(ctx, req.(*PauseInboxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _InboxService_ResumeInbox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResumeInboxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InboxServiceServer).ResumeInbox(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: InboxService_ResumeInbox_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InboxServiceServer).ResumeInbox(ctx, req.(*ResumeInboxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _InboxService_DrainInbox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainInboxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InboxServiceServer).DrainInbox(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: InboxService_DrainInbox_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InboxServiceServer).DrainInbox(ctx, req.(*DrainInboxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _InboxService_ImportGoal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ImportGoalRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InboxServiceServer).ImportGoal(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: InboxService_ImportGoal_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InboxServiceServer).ImportGoal(ctx, req.(*ImportGoalRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // InboxService_ServiceDesc is the grpc.ServiceDesc for InboxService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -400,6 +798,10 @@ var InboxService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Enqueue",
 			Handler:    _InboxService_Enqueue_Handler,
+		},
+		{
+			MethodName: "EnqueueBatch",
+			Handler:    _InboxService_EnqueueBatch_Handler,
 		},
 		{
 			MethodName: "Claim",
@@ -429,7 +831,42 @@ var InboxService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "ListInboxes",
 			Handler:    _InboxService_ListInboxes_Handler,
 		},
+		{
+			MethodName: "ListDead",
+			Handler:    _InboxService_ListDead_Handler,
+		},
+		{
+			MethodName: "Redrive",
+			Handler:    _InboxService_Redrive_Handler,
+		},
+		{
+			MethodName: "DiscardDead",
+			Handler:    _InboxService_DiscardDead_Handler,
+		},
+		{
+			MethodName: "PauseInbox",
+			Handler:    _InboxService_PauseInbox_Handler,
+		},
+		{
+			MethodName: "ResumeInbox",
+			Handler:    _InboxService_ResumeInbox_Handler,
+		},
+		{
+			MethodName: "DrainInbox",
+			Handler:    _InboxService_DrainInbox_Handler,
+		},
+		{
+			MethodName: "ImportGoal",
+			Handler:    _InboxService_ImportGoal_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchInboxes",
+			Handler:       _InboxService_WatchInboxes_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "weir/inbox/v1/inbox_service.proto",
 }
