@@ -34,6 +34,9 @@ var (
 	alien  = identity.Caller{Tenant: "other", Subject: "service:worker", Scopes: worker.Scopes}
 )
 
+// nobody is where nobody answers.
+const nobody = "dns:///127.0.0.1:1"
+
 // rig is the service over real servers.
 type rig struct {
 	t      *testing.T
@@ -55,7 +58,7 @@ func (r *rig) start() *meshtest.Service {
 	r.t.Helper()
 	return r.issuer.Serve(func(ctx context.Context, c serve.Config) error {
 		return Run(ctx, Config{
-			Serve: c, Limit: 60, Gate: "dns:///127.0.0.1:1", Conversation: "dns:///127.0.0.1:1",
+			Serve: c, Limit: 60, Gate: nobody, Conversation: nobody,
 			Stores: backend.Config{NATS: r.nats.URL(), Redis: r.redis.URL(), Replicas: 1},
 		})
 	}, identity.Caller{})
@@ -865,12 +868,13 @@ func TestEveryMethodIsInTheTable(t *testing.T) {
 }
 
 func TestSettingsThatCannotWorkAreRefusedByTheirFlag(t *testing.T) {
-	works := Config{Serve: serve.Config{Listen: "127.0.0.1:0", JWKS: "jwks.json"}, Stores: backend.Config{NATS: "nats://x", Redis: "redis://x", Replicas: 1}}
+	works := Config{Serve: serve.Config{Listen: "127.0.0.1:0", JWKS: "jwks.json"}, Stores: backend.Config{NATS: "nats://x", Redis: "redis://x", Replicas: 1}, Gate: nobody, Conversation: nobody}
 	if err := works.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	for flag, change := range map[string]func(*Config){
 		"--inbox-limit": func(c *Config) { c.Limit = maxLimit + 1 },
+		"--gate":        func(c *Config) { c.Gate = "" },
 		"--nats":        func(c *Config) { c.Stores.NATS = "" },
 		"--listen":      func(c *Config) { c.Serve.Listen = "x" },
 	} {
@@ -888,6 +892,7 @@ func TestBeingStoppedWhileWaitingForTheJournalIsNoError(t *testing.T) {
 	err := Run(ctx, Config{
 		Serve:  serve.Config{Listen: "127.0.0.1:0", JWKS: "jwks.json", Logger: slog.New(slog.DiscardHandler)},
 		Stores: backend.Config{NATS: "nats://127.0.0.1:1", Redis: "redis://127.0.0.1:1", Replicas: 1},
+		Gate:   nobody, Conversation: nobody,
 	})
 	if err != nil {
 		t.Fatal(err)
