@@ -17,8 +17,12 @@ const (
 	dispatchKindName = "dispatch"
 )
 
-// listAll is the list of a tenant's inboxes, newest activity first.
-const listAll = "all"
+// Lists of a tenant's inboxes, newest activity first: all of them, and those that
+// have something to serve.
+const (
+	listAll   = "all"
+	listReady = "ready"
+)
 
 // snapshotEvery keeps replays short: an inbox lives for years on few messages
 // at a time.
@@ -29,8 +33,12 @@ func inboxKind() aggregate.Kind[inbox, *inboxv1.Event] {
 		Name:   inboxKindName,
 		Evolve: evolveInbox,
 		Codec:  inboxCodec{},
-		Lists: func(_ inbox, version uint64) []hot.Entry {
-			return []hot.Entry{{Set: listAll, Score: version}}
+		Lists: func(s inbox, version uint64) []hot.Entry {
+			entries := []hot.Entry{{Set: listAll, Score: version}}
+			if s.Counts.Pending > 0 {
+				entries = append(entries, hot.Entry{Set: listReady, Score: version})
+			}
+			return entries
 		},
 		Due:           inbox.due,
 		SnapshotEvery: snapshotEvery,

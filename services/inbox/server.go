@@ -29,6 +29,7 @@ type inboxServer struct {
 	inboxv1.UnimplementedInboxServiceServer
 	inboxes *inboxLoop
 	letters letters
+	hub     *hub
 	limit   int
 }
 
@@ -97,13 +98,20 @@ func (s *inboxServer) Claim(ctx context.Context, in *inboxv1.ClaimRequest) (*inb
 	if err != nil {
 		return nil, err
 	}
-	after, at, err := do(ctx, s.inboxes, key, decideClaim, claim{
+	wait, err := durationOf("wait", in.GetWait(), 0)
+	if err != nil {
+		return nil, err
+	}
+	command := claim{
 		Goal:     in.GetGoal(),
 		Request:  in.GetRequestId(),
 		Claimant: caller.Subject,
 		Token:    rand.Text(),
 		Max:      orDefault(in.GetMax(), defaultClaim),
 		Lease:    lease,
+	}
+	after, at, err := s.hub.claim(ctx, key, command.Request, wait, func(ctx context.Context) (aggregate.Snapshot[inbox], time.Time, error) {
+		return do(ctx, s.inboxes, key, decideClaim, command)
 	})
 	if err != nil {
 		return nil, err
