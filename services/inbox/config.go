@@ -97,18 +97,26 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("inbox: %w", err)
 	}
+	// A second reader, of the service's own stream, from a place of its own.
+	followed, err := b.Consumer("inbox", "", "weir.inbox.*.inbox.*")
+	if err != nil {
+		return fmt.Errorf("inbox: %w", err)
+	}
+	hub := newHub(ctx, followed, b.Journal, b.Hot, b.Log)
 	deliveries := &deliveries{consumer: consumer, inboxes: inboxes, rules: cfg.rules()}
 
 	return serve.Run(ctx, cfg.Serve, serve.Service{
 		Name: "inbox",
 		Register: func(s *grpc.Server) {
-			register(s, &inboxServer{inboxes: inboxes, letters: letters{b.Journal}, rules: cfg.rules()},
+			register(s, &inboxServer{inboxes: inboxes, letters: letters{b.Journal}, hub: hub, rules: cfg.rules()},
 				&dispatchServer{dispatches: dispatches})
 		},
 		Healthy: b.Journal.Healthy,
+		Metrics: hub.metrics(),
 		Workers: []func(context.Context) error{
 			b.Projector(inboxes, dispatches).Run,
 			deliveries.run,
+			hub.run,
 			func(ctx context.Context) error { return sweepDeadlines(ctx, inboxes) },
 		},
 	})

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	conversationv1 "weir/gen/conversation/v1"
 	inboxv1 "weir/gen/inbox/v1"
 	"weir/internal/aggregate"
@@ -43,9 +45,12 @@ func (d *deliveries) run(ctx context.Context) error { return d.consumer.Run(ctx,
 // Of a conversation's events these address agents: what is said, and what hands a
 // message to the next member of a group that another one left.
 var (
-	messagesAppended    = string((&conversationv1.MessagesAppended{}).ProtoReflect().Descriptor().FullName())
-	groupMembersChanged = string((&conversationv1.GroupMembersChanged{}).ProtoReflect().Descriptor().FullName())
+	messagesAppended    = typeOf(&conversationv1.MessagesAppended{})
+	groupMembersChanged = typeOf(&conversationv1.GroupMembersChanged{})
 )
+
+// typeOf is an event's type as the journal has it.
+func typeOf(event proto.Message) string { return string(event.ProtoReflect().Descriptor().FullName()) }
 
 // handle enqueues what one event asks for. It fails unless everything is in,
 // and the event comes again: a full inbox makes its message wait in the

@@ -26,6 +26,7 @@ type inboxServer struct {
 	inboxv1.UnimplementedInboxServiceServer
 	inboxes *inboxLoop
 	letters letters
+	hub     *hub
 	rules   rules
 }
 
@@ -168,7 +169,11 @@ func (s *inboxServer) Claim(ctx context.Context, in *inboxv1.ClaimRequest) (*inb
 	if err != nil {
 		return nil, err
 	}
-	after, at, err := do(ctx, s.inboxes, key, decideClaim, claim{
+	wait, err := durationOf("wait", in.GetWait(), 0)
+	if err != nil {
+		return nil, err
+	}
+	command := claim{
 		Goal:     in.GetGoal(),
 		Request:  in.GetRequestId(),
 		Claimant: caller.Subject,
@@ -176,6 +181,9 @@ func (s *inboxServer) Claim(ctx context.Context, in *inboxv1.ClaimRequest) (*inb
 		Max:      orDefault(in.GetMax(), defaultClaim),
 		Lease:    lease,
 		Rules:    s.rules,
+	}
+	after, at, err := s.hub.claim(ctx, key, command.Request, wait, func(ctx context.Context) (aggregate.Snapshot[inbox], time.Time, error) {
+		return do(ctx, s.inboxes, key, decideClaim, command)
 	})
 	if err != nil {
 		return nil, err
