@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	conversationv1 "weir/gen/conversation/v1"
 	inboxv1 "weir/gen/inbox/v1"
 	"weir/internal/backend"
 	"weir/internal/serve"
@@ -24,6 +25,9 @@ type Config struct {
 	Gate         string `help:"Address of the gate." default:"dns:///127.0.0.1:7001" placeholder:"TARGET"`
 	Conversation string `help:"Address of the conversation service." default:"dns:///127.0.0.1:7003" placeholder:"TARGET"`
 	Limit        int    `name:"inbox-limit" help:"Messages that one inbox may hold: 1 to 10,000." default:"200"`
+
+	// before is called with the name of each step that sends a dispatch, in tests.
+	before func(step string)
 }
 
 // Validate reports the first setting that can't work, by its flag.
@@ -78,18 +82,30 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("inbox: %w", err)
 	}
 	deliveries := &deliveries{consumer: consumer, inboxes: inboxes, limit: cfg.Limit}
+	dispatcher := &dispatcher{
+		dispatches: dispatches, inboxes: inboxes, journal: b.Journal, limit: cfg.Limit, before: cfg.before,
+		conversations: conversationv1.NewConversationServiceClient(conversation),
+		messages:      conversationv1.NewMessageServiceClient(conversation),
+	}
+	finished, err := b.Consumer("inbox", "inbox-dispatch-wakes", "weir.inbox.*."+dispatchKindName+".*")
+	if err != nil {
+		return fmt.Errorf("inbox: %w", err)
+	}
+	waker := &waker{consumer: finished, dispatcher: dispatcher}
 
 	return serve.Run(ctx, cfg.Serve, serve.Service{
 		Name: "inbox",
 		Register: func(s *grpc.Server) {
 			register(s, &inboxServer{inboxes: inboxes, letters: letters{b.Journal}, limit: cfg.Limit},
-				&dispatchServer{dispatches: dispatches})
+				&dispatchServer{backend: b, dispatches: dispatches, dispatcher: dispatcher})
 		},
 		Healthy: b.Journal.Healthy,
 		Workers: []func(context.Context) error{
 			b.Projector(inboxes, dispatches).Run,
 			deliveries.run,
 			func(ctx context.Context) error { return sweepLeases(ctx, inboxes) },
+			dispatcher.sweep,
+			waker.run,
 		},
 	})
 }

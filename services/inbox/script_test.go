@@ -172,10 +172,6 @@ func told(event *inboxv1.Event) string {
 		return line
 	case *inboxv1.Event_DeadlinesPassed:
 		return fmt.Sprintf("DeadlinesPassed %v dead %v", e.DeadlinesPassed.GetLapsedMessageIds(), e.DeadlinesPassed.GetDeadMessageIds())
-	case *inboxv1.Event_DispatchBegun:
-		return fmt.Sprintf("DispatchBegun %s attempt %d", e.DispatchBegun.GetDispatchId(), e.DispatchBegun.GetAttempt())
-	case *inboxv1.Event_DispatchSent:
-		return fmt.Sprintf("DispatchSent %s to %s", e.DispatchSent.GetDispatchId(), e.DispatchSent.GetConversationId())
 	}
 	return "nothing"
 }
