@@ -49,13 +49,12 @@ func inboxKind() aggregate.Kind[inbox, *inboxv1.Event] {
 
 func dispatchKind() aggregate.Kind[dispatch, *inboxv1.Event] {
 	return aggregate.Kind[dispatch, *inboxv1.Event]{
-		Name:   dispatchKindName,
-		Evolve: evolveDispatch,
-		Codec: aggregate.RootCodec[dispatch, *inboxv1.Event]{Bytes: func(d dispatch) int {
-			return dispatchBytes + len(d.Goal) + len(d.Item) + len(d.ConversationID) + len(d.Owner)
-		}},
-		// Nothing lists dispatches yet.
-		Lists: func(dispatch, uint64) []hot.Entry { return nil },
+		Name:          dispatchKindName,
+		Evolve:        evolveDispatch,
+		Codec:         aggregate.RootCodec[dispatch, *inboxv1.Event]{Bytes: dispatch.bytes},
+		Lists:         dispatch.lists,
+		Due:           dispatch.due,
+		SnapshotEvery: snapshotEvery, // a worker may report for as long as it works
 	}
 }
 
@@ -92,7 +91,7 @@ const (
 	messageBytes  = 1200
 	deliveryBytes = 120
 	finishedBytes = 64
-	dispatchBytes = 300
+	dispatchBytes = 500
 )
 
 type inboxCodec struct{}

@@ -19,18 +19,25 @@ import (
 	"weir/internal/journal"
 )
 
-// deliveredPrefix begins the ids of messages that come from conversations. No
-// sender can choose such an id: whoever did so first would keep the true
-// message out.
-const deliveredPrefix = "said-"
+// deliveredPrefix begins the ids of messages that come from conversations, and
+// workPrefix of those about dispatched work. No sender can choose such an id:
+// whoever did so first would keep the true message out.
+const (
+	deliveredPrefix = "said-"
+	workPrefix      = "work-"
+)
+
+var ownPrefixes = []string{deliveredPrefix, workPrefix}
 
 // checkChosenID refuses ids that are not for senders to choose.
 func checkChosenID(field, id string) error {
-	if !strings.HasPrefix(id, deliveredPrefix) {
-		return nil
+	for _, own := range ownPrefixes {
+		if strings.HasPrefix(id, own) {
+			return fault.New(fault.IDMalformed, "ids that begin with %s are those of weir's own messages", own).
+				Field(field, "must not begin with "+own)
+		}
 	}
-	return fault.New(fault.IDMalformed, "ids that begin with %s are those of messages from conversations", deliveredPrefix).
-		Field(field, "must not begin with "+deliveredPrefix)
+	return nil
 }
 
 // deliveries brings what is said to agents in conversations into their inboxes.

@@ -50,8 +50,17 @@ func serving(ctx context.Context, goal string) (identity.Caller, journal.Key, er
 // ownGoal is the one goal that an agent serves. People and services serve all
 // goals of their tenant.
 func ownGoal(caller identity.Caller) (goal string, ok bool) {
-	kind, name, err := identity.ParseSubject(caller.Subject)
-	return name, err != nil || kind == identity.Agent
+	return agentName(caller.Subject)
+}
+
+// agentName is the name of an agent. A subject that cannot be read counts as an
+// agent without one.
+func agentName(subject string) (name string, ok bool) {
+	kind, name, err := identity.ParseSubject(subject)
+	if err != nil || kind == identity.Agent {
+		return name, true
+	}
+	return "", false
 }
 
 func (s *inboxServer) Enqueue(ctx context.Context, in *inboxv1.EnqueueRequest) (*inboxv1.EnqueueResponse, error) {
