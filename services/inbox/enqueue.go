@@ -49,6 +49,7 @@ func decideEnqueue(s inbox, c enqueue, now time.Time) (*inboxv1.Event, error) {
 	if !after.exists() {
 		after = newInbox()
 	}
+	after = after.advanced(now)
 	after.touched = nil // what is added to it must not be in memory that s has
 	e := &inboxv1.MessagesEnqueued{
 		Goal: c.Goal, Sender: c.Sender.Subject, OnBehalfOf: c.Sender.OnBehalfOf, Session: c.Sender.Session,

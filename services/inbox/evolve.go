@@ -15,9 +15,7 @@ func evolveInbox(s inbox, e aggregate.Recorded[*inboxv1.Event]) inbox {
 		s = newInbox()
 	}
 	s.touched = []string{aggregate.RootField}
-	if e.Time.After(s.Updated) {
-		s.Updated = e.Time
-	}
+	s = s.advanced(e.Time)
 	switch happened := e.Event.GetEvent().(type) {
 	case *inboxv1.Event_MessagesEnqueued:
 		s = s.forget(fromTimestamp(happened.MessagesEnqueued.GetForgetBefore()))
@@ -50,6 +48,14 @@ func evolveInbox(s inbox, e aggregate.Recorded[*inboxv1.Event]) inbox {
 		s.Mode, s.Note = modeOf(happened.InboxStateChanged.GetState()), happened.InboxStateChanged.GetNote()
 	}
 	return s.counted()
+}
+
+// advanced moves the time of the inbox, never back.
+func (s inbox) advanced(now time.Time) inbox {
+	if now.After(s.Updated) {
+		s.Updated = now
+	}
+	return s
 }
 
 // enqueued takes one message in, in place of the one that it replaces.

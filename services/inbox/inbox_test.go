@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -61,11 +62,8 @@ func scripted(t *testing.T, p *script, d *datadriven.TestData) string {
 	case "batch": // one message a line: id, policy, key
 		var messages []newMessage
 		for line := range strings.Lines(d.Input) {
-			words := append(strings.Fields(line), "enqueue", "")
-			if len(strings.Fields(line)) == 3 {
-				words = strings.Fields(line)
-			}
-			messages = append(messages, newMessage{ID: words[0], Body: "hello", Policy: policies[words[1]], BusyKey: words[2]})
+			words := append(strings.Fields(line), "", "")
+			messages = append(messages, newMessage{ID: words[0], Body: "hello", Policy: policies[cmp.Or(words[1], "enqueue")], BusyKey: words[2]})
 		}
 		c := put(messages...)
 		c.Batch, c.Rules.Limit = true, number("limit", defaultLimit)
