@@ -102,7 +102,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return serve.Run(ctx, cfg.Serve, serve.Service{
 		Name: "inbox",
 		Register: func(s *grpc.Server) {
-			register(s, &inboxServer{inboxes: inboxes, letters: letters{b.Journal}, rules: cfg.rules()},
+			register(s, &inboxServer{inboxes: inboxes, letters: letters{b.Journal}, checks: newChecks(gate, conversation), rules: cfg.rules()},
 				&dispatchServer{dispatches: dispatches})
 		},
 		Healthy: b.Journal.Healthy,

@@ -26,6 +26,7 @@ type inboxServer struct {
 	inboxv1.UnimplementedInboxServiceServer
 	inboxes *inboxLoop
 	letters letters
+	checks  *checks
 	rules   rules
 }
 
@@ -93,7 +94,7 @@ func (s *inboxServer) enqueue(ctx context.Context, goal string, messages []enque
 	}
 	c := enqueue{
 		Goal: goal, Rules: s.rules, Batch: batch,
-		Sender: origin{Subject: caller.Subject, OnBehalfOf: caller.OnBehalfOf, Session: caller.Session},
+		Sender: origin{Subject: caller.Subject, OnBehalfOf: chain(caller.OnBehalfOf), Session: caller.Session, Operation: caller.Operation},
 	}
 	for i, m := range messages {
 		if err := checkChosenID(c.field(i, "message_id"), m.GetMessageId()); err != nil {
@@ -168,7 +169,7 @@ func (s *inboxServer) Claim(ctx context.Context, in *inboxv1.ClaimRequest) (*inb
 	if err != nil {
 		return nil, err
 	}
-	after, at, err := do(ctx, s.inboxes, key, decideClaim, claim{
+	after, at, err := s.checks.deliver(ctx, s.inboxes, key, claim{
 		Goal:     in.GetGoal(),
 		Request:  in.GetRequestId(),
 		Claimant: caller.Subject,
