@@ -91,7 +91,7 @@ const (
 	inboxBytes    = 2 << 10
 	messageBytes  = 1200
 	deliveryBytes = 120
-	finishedBytes = 64
+	finishedBytes = 72
 	dispatchBytes = 300
 )
 
