@@ -164,7 +164,7 @@ func tokens() []badValue {
 	values := []badValue{}
 	for _, token := range []string{
 		"x", "%%%", " ", "\x00", "../../", "-1", encode("1.1"), encode("acme"), encode("acme -1"), encode("base"), encode("base -1"), encode(" "), encode("other 1"),
-		encode("base " + strings.Repeat("z", 40)), sealToken("other", 1), sealToken("acme", math.MaxUint64), strings.Repeat("A", 512),
+		encode("base " + strings.Repeat("z", 40)), journal.SealToken("other", 1), journal.SealToken("acme", math.MaxUint64), strings.Repeat("A", 512),
 	} {
 		values = append(values, badValue{strconv.Quote(token), token, "unchanged"})
 	}

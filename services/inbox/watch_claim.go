@@ -87,7 +87,7 @@ func (h *hub) claim(ctx context.Context, key journal.Key, request string, wait t
 			return after, at, err
 		}
 		empty = true
-		again := time.NewTimer(untilNext(after.State.Turns, at))
+		again := time.NewTimer(untilNext(after.State.Due, at))
 		select {
 		case <-w.woken:
 			h.sleepAgain(key, w)
