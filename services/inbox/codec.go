@@ -88,7 +88,7 @@ func piece(field string) int {
 // What a state costs in memory, with its share of the indexes.
 const (
 	inboxBytes    = 2 << 10
-	messageBytes  = 1200
+	messageBytes  = 1400
 	deliveryBytes = 120
 	finishedBytes = 64
 	dispatchBytes = 500
