@@ -27,6 +27,7 @@ type inboxServer struct {
 	inboxes *inboxLoop
 	letters letters
 	hub     *hub
+	imports *importer
 	rules   rules
 }
 
