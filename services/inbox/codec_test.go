@@ -16,18 +16,16 @@ func filled(t testing.TB, waiting, ended int) *script {
 	now := start
 	for i := range ended {
 		id := fmt.Sprint("old-", i)
-		p.must(now)(decideEnqueue(p.state, enqueue{Goal: "bob", ID: id, Sender: "agent:ann", Body: "hello", Limit: maxLimit}, now))
+		p.must(now)(decideEnqueue(p.state, put(newMessage{ID: id, Body: "hello"}), now))
 		if i%100 != 99 && i != ended-1 {
 			continue
 		}
-		p.must(now)(decideClaim(p.state, claim{Goal: "bob", Request: id, Claimant: "agent:bob", Token: id, Max: 100, Lease: time.Hour}, now))
+		p.must(now)(decideClaim(p.state, claim{Goal: "bob", Request: id, Claimant: "agent:bob", Token: id, Max: 100, Lease: time.Hour, Rules: ruled(maxLimit)}, now))
 		p.must(now)(decideDone(p.state, holding{Goal: "bob", IDs: p.state.held(id, now), Token: id, Actor: "agent:bob"}, now))
 		now = now.Add(time.Second)
 	}
 	for i := range waiting {
-		p.must(now)(decideEnqueue(p.state, enqueue{
-			Goal: "bob", ID: fmt.Sprint("m-", i), Sender: "agent:ann", Body: "hello", Priority: int32(i % 3), Limit: maxLimit,
-		}, now))
+		p.must(now)(decideEnqueue(p.state, put(newMessage{ID: fmt.Sprint("m-", i), Body: "hello", Priority: int32(i % 3)}), now))
 	}
 	return p
 }
@@ -47,10 +45,10 @@ func TestADocumentThatDoesNotAddUpIsUnreadable(t *testing.T) {
 	whole := filled(t, 7, 3).document
 	for what, change := range map[string]func(map[string]string){
 		"a message is missing":       func(d map[string]string) { delete(d, messageField+"m-1") },
-		"a finished id is missing":   func(d map[string]string) { delete(d, finishedField+"old-1") },
+		"a bucket of ids is missing": func(d map[string]string) { delete(d, finishedField+"0") },
 		"a message is too much":      func(d map[string]string) { d[messageField+"x"] = d[messageField+"m-1"] },
 		"a message is no JSON":       func(d map[string]string) { d[messageField+"m-1"] = "{" },
-		"a finished id is no JSON":   func(d map[string]string) { d[finishedField+"old-1"] = "\x00" },
+		"a bucket of ids is no such": func(d map[string]string) { d[finishedField+"0"] = "\x00" },
 		"a field of some other kind": func(d map[string]string) { d["x"] = "{}" },
 		"the root is missing":        func(d map[string]string) { delete(d, aggregate.RootField) },
 	} {
@@ -60,35 +58,6 @@ func TestADocumentThatDoesNotAddUpIsUnreadable(t *testing.T) {
 			t.Errorf("%s: decoded", what)
 		}
 	}
-}
-
-// Ids are remembered for seven days, but no more of them than the cap.
-func TestTheOldestFinishedIdsAreForgotten(t *testing.T) {
-	p := newScript(t)
-	p.state = newInbox()
-	for i := range maxFinished { // as if one had been finished each second
-		p.state = p.state.finish(fmt.Sprint("old-", i), finished{At: start.Add(time.Duration(i) * time.Second), Arrival: arrival{Sequence: uint64(i + 1)}})
-	}
-	p.state.Updated = start.Add(maxFinished * time.Second)
-	p.sequence, p.document = maxFinished, written(t, p.state.counted())
-
-	now := p.state.Updated
-	for i := range 150 {
-		p.must(now)(decideEnqueue(p.state, enqueue{Goal: "bob", ID: fmt.Sprint("new-", i), Body: "hello", Limit: maxLimit}, now))
-	}
-	for _, request := range []string{"1", "2"} {
-		p.must(now)(decideClaim(p.state, claim{Goal: "bob", Request: request, Token: request, Max: 100, Lease: time.Hour}, now))
-		p.must(now)(decideDone(p.state, holding{Goal: "bob", IDs: p.state.held(request, now), Token: request}, now))
-	}
-	if p.state.Finished != maxFinished {
-		t.Fatalf("%d ids are remembered, want %d", p.state.Finished, maxFinished)
-	}
-	for id, want := range map[string]standing{"old-0": unknown, "old-149": unknown, "old-150": done, "new-0": done, "new-149": done} {
-		if at, _ := p.state.standing(id, "", now); at != want {
-			t.Errorf("%s is %s, want %s", id, standingNames[at], standingNames[want])
-		}
-	}
-	p.check()
 }
 
 // One event changes a few fields, however many messages there are.
@@ -102,10 +71,10 @@ func TestAnEventTouchesAsManyFieldsInAFullInbox(t *testing.T) {
 		}
 	}
 	step("enqueue", "root m:m-1999")
-	p.must(now)(decideClaim(p.state, claim{Goal: "bob", Request: "r", Token: "t", Max: 1, Lease: time.Minute}, now))
+	p.must(now)(decideClaim(p.state, claim{Goal: "bob", Request: "r", Token: "t", Max: 1, Lease: time.Minute, Rules: ruled(maxLimit)}, now))
 	step("claim", "root m:m-2")
 	p.must(now)(decideDone(p.state, holding{Goal: "bob", IDs: []string{"m-2"}, Token: "t"}, now))
-	step("done", "root m:m-2 d:m-2")
+	step("done", "root m:m-2 d:1")
 }
 
 // What a command costs at a depth, without the stores.
@@ -123,8 +92,8 @@ func BenchmarkCycle(b *testing.B) {
 			run(b, func() {
 				n++
 				id := fmt.Sprint("n", n)
-				p.must(now)(decideEnqueue(p.state, enqueue{Goal: "bob", ID: id, Sender: "agent:ann", Body: "hello", Limit: maxLimit + 1}, now))
-				p.must(now)(decideClaim(p.state, claim{Goal: "bob", Request: id, Token: id, Max: 1, Lease: time.Minute}, now))
+				p.must(now)(decideEnqueue(p.state, put(newMessage{ID: id, Body: "hello"}), now))
+				p.must(now)(decideClaim(p.state, claim{Goal: "bob", Request: id, Token: id, Max: 1, Lease: time.Minute, Rules: ruled(maxLimit)}, now))
 				p.must(now)(decideDone(p.state, holding{Goal: "bob", IDs: p.state.held(id, now), Token: id}, now))
 			})
 		})

@@ -3,13 +3,16 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 
+	conversationv1 "weir/gen/conversation/v1"
 	inboxv1 "weir/gen/inbox/v1"
 	"weir/internal/backend"
 	"weir/internal/serve"
@@ -23,7 +26,14 @@ type Config struct {
 	// still send.
 	Gate         string `help:"Address of the gate." default:"dns:///127.0.0.1:7001" placeholder:"TARGET"`
 	Conversation string `help:"Address of the conversation service." default:"dns:///127.0.0.1:7003" placeholder:"TARGET"`
-	Limit        int    `name:"inbox-limit" help:"Messages that one inbox may hold: 1 to 10,000." default:"200"`
+
+	Limit         int           `name:"inbox-limit" help:"Messages that one inbox may hold: 1 to 10,000." default:"200"`
+	MaxBody       int           `help:"Bytes that the body of a message may have: 1 to 1,048,576." default:"65536"`
+	MaxDeliveries int           `help:"How often a message is delivered before it is dead: 1 to 20." default:"5"`
+	KeepIDs       time.Duration `name:"keep-ids" help:"How long the id of a finished message is known: 1h to 2160h." default:"168h"`
+
+	// before is called with the name of each step that sends a dispatch, in tests.
+	before func(step string)
 }
 
 // Validate reports the first setting that can't work, by its flag.
@@ -34,13 +44,30 @@ func (c *Config) Validate() error {
 	case c.Conversation == "":
 		return errors.New("--conversation: must be set")
 	}
-	if c.Limit < 0 || c.Limit > maxLimit {
+	switch {
+	case c.Limit < 0 || c.Limit > maxLimit:
 		return fmt.Errorf("--inbox-limit: %d: want 1 to %d", c.Limit, maxLimit)
+	case c.MaxBody < 0 || c.MaxBody > maxBody:
+		return fmt.Errorf("--max-body: %d: want 1 to %d", c.MaxBody, maxBody)
+	case c.MaxDeliveries < 0 || c.MaxDeliveries > maxDeliveries:
+		return fmt.Errorf("--max-deliveries: %d: want 1 to %d", c.MaxDeliveries, maxDeliveries)
+	case c.KeepIDs != 0 && (c.KeepIDs < minKeepIDs || c.KeepIDs > maxKeepIDs):
+		return fmt.Errorf("--keep-ids: %s: want %s to %s", c.KeepIDs, minKeepIDs, maxKeepIDs)
 	}
 	if err := c.Stores.Validate(); err != nil {
 		return err
 	}
 	return c.Serve.Validate()
+}
+
+// rules are the limits, with those that were not set.
+func (c *Config) rules() rules {
+	return rules{
+		Limit:      cmp.Or(c.Limit, defaultLimit),
+		Body:       cmp.Or(c.MaxBody, defaultBody),
+		Deliveries: cmp.Or(c.MaxDeliveries, defaultDeliveries),
+		KeepIDs:    cmp.Or(c.KeepIDs, defaultKeepIDs),
+	}
 }
 
 // Run serves the inbox until ctx ends.
@@ -50,9 +77,6 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("inbox: %w", err)
-	}
-	if cfg.Limit == 0 {
-		cfg.Limit = defaultLimit
 	}
 	b, err := backend.Open(ctx, "inbox", cfg.Stores, cfg.Serve.Log())
 	if err != nil {
@@ -77,19 +101,39 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("inbox: %w", err)
 	}
-	deliveries := &deliveries{consumer: consumer, inboxes: inboxes, limit: cfg.Limit}
+	// A second reader, of the service's own stream, from a place of its own.
+	followed, err := b.Consumer("inbox", "", "weir.inbox.*.inbox.*")
+	if err != nil {
+		return fmt.Errorf("inbox: %w", err)
+	}
+	hub := newHub(ctx, followed, b.Journal, b.Hot, b.Log)
+	deliveries := &deliveries{consumer: consumer, inboxes: inboxes, rules: cfg.rules()}
+	dispatcher := &dispatcher{
+		dispatches: dispatches, inboxes: inboxes, journal: b.Journal, rules: cfg.rules(), before: cfg.before,
+		conversations: conversationv1.NewConversationServiceClient(conversation),
+		messages:      conversationv1.NewMessageServiceClient(conversation),
+	}
+	finished, err := b.Consumer("inbox", "inbox-dispatch-wakes", "weir.inbox.*."+dispatchKindName+".*")
+	if err != nil {
+		return fmt.Errorf("inbox: %w", err)
+	}
+	waker := &waker{consumer: finished, dispatcher: dispatcher}
 
 	return serve.Run(ctx, cfg.Serve, serve.Service{
 		Name: "inbox",
 		Register: func(s *grpc.Server) {
-			register(s, &inboxServer{inboxes: inboxes, letters: letters{b.Journal}, limit: cfg.Limit},
-				&dispatchServer{dispatches: dispatches})
+			register(s, &inboxServer{inboxes: inboxes, letters: letters{b.Journal}, hub: hub, checks: newChecks(gate, conversation), rules: cfg.rules()},
+				&dispatchServer{backend: b, dispatches: dispatches, dispatcher: dispatcher})
 		},
 		Healthy: b.Journal.Healthy,
+		Metrics: hub.metrics(),
 		Workers: []func(context.Context) error{
 			b.Projector(inboxes, dispatches).Run,
 			deliveries.run,
-			func(ctx context.Context) error { return sweepLeases(ctx, inboxes) },
+			hub.run,
+			func(ctx context.Context) error { return sweepDeadlines(ctx, inboxes) },
+			dispatcher.sweep,
+			waker.run,
 		},
 	})
 }

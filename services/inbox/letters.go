@@ -19,8 +19,10 @@ const readsAtOnce = 32
 // letter is a message as it was enqueued.
 type letter struct {
 	*inboxv1.EnqueuedMessage
-	sender string
-	at     time.Time
+	sender     string
+	onBehalfOf []string
+	operation  string
+	at         time.Time
 }
 
 // letters reads what messages say. The journal holds it, once; neither the
@@ -35,7 +37,7 @@ func (l letters) read(ctx context.Context, key journal.Key, s inbox, ids []strin
 	for i, id := range ids {
 		m, _ := s.messages.Get(id)
 		group.Go(func() (err error) {
-			read[i], err = l.one(ctx, key, id, m.Arrival)
+			read[i], err = l.one(ctx, key, id, m.Letter)
 			return err
 		})
 	}
@@ -54,7 +56,7 @@ func (l letters) one(ctx context.Context, key journal.Key, id string, at arrival
 	// Whoever reads by a bare number makes sure that nobody gets another's mail.
 	enqueued := read.Event.GetMessagesEnqueued()
 	if i := int(at.Index); event.Key == key && i < len(enqueued.GetMessages()) && enqueued.Messages[i].GetMessageId() == id {
-		return letter{enqueued.Messages[i], enqueued.GetSender(), read.Time}, nil
+		return letter{enqueued.Messages[i], enqueued.GetSender(), enqueued.GetOnBehalfOf(), enqueued.GetOperation(), read.Time}, nil
 	}
 	return letter{}, fault.New(fault.EventUnreadable, "what message %s says cannot be read", id).
 		Wrap(fmt.Errorf("event %d is of %s, and not of %s or not message %d", at.Sequence, event.Key, key, at.Index))

@@ -4,92 +4,149 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	inboxv1 "weir/gen/inbox/v1"
-	"weir/internal/fault"
 )
 
 // model is an inbox as one would write it down on paper: a list of messages,
 // and a walk over all of it for every question.
 type model struct {
-	messages []*modelMessage
-	updated  time.Time // of the newest event, by the clock that was ahead
-	claims   int
+	messages    []modelMessage
+	mode        mode
+	note        string
+	updated     time.Time // of the newest event, by the clock that was ahead
+	events      int
+	interrupted int // the event
+	arrivals    int
 }
 
 type modelMessage struct {
 	id, content string
-	priority    int
-	arrival     int
+	key         string
+	interrupts  bool
+	priority    int32
+	arrival     int // its place
+	letter      int // when it truly came
+	enqueued    time.Time
 	notBefore   time.Time
-	state       string // pending, claimed, dead, done
+	expires     time.Time // zero for never
+	state       string    // pending, delayed, claimed, dead, done, expired, replaced, discarded
 	until       time.Time
 	token       string // of the newest claim, unless its lease end was recorded
 	request     string
 	claimant    string
-	claim       int
+	claim       int // the event
+	last        bool
 	deliveries  int
+	failed      int // deliveries that ended without done, ever
 	reclaimed   bool
+	died        time.Time
+	ended       time.Time
 }
 
+const modelKeep = time.Minute
+
+func (m *model) clone() *model {
+	c := *m
+	c.messages = slices.Clone(m.messages)
+	return &c
+}
+
+// find gives a message, or an ended one whose id is remembered.
 func (m *model) find(id string) *modelMessage {
-	for _, x := range m.messages {
-		if x.id == id {
-			return x
+	for i := range m.messages {
+		if m.messages[i].id == id {
+			return &m.messages[i]
 		}
 	}
 	return nil
 }
 
-func (m *model) count(state string) int {
-	n := 0
-	for _, x := range m.messages {
-		if x.state == state {
-			n++
+// where says where a message stands at a time.
+func (x *modelMessage) where(now time.Time) string {
+	expired := !x.expires.IsZero() && !now.Before(x.expires)
+	switch x.state {
+	case "claimed":
+		switch {
+		case now.Before(x.until):
+			return "held"
+		case x.last:
+			return "spent"
+		case expired:
+			return "outlived"
 		}
+		return "lapsed"
+	case "pending", "delayed":
+		switch {
+		case expired:
+			return "overdue"
+		case x.state == "pending":
+			return "ready"
+		case now.Before(x.notBefore):
+			return "delayed"
+		}
+		return "due"
 	}
-	return n
+	return x.state
 }
 
-// servable is what may be claimed, in order.
-func (m *model) servable(now time.Time) []*modelMessage {
+// all gives the messages that stand in one of some places, in order.
+func (m *model) all(now time.Time, places ...string) []*modelMessage {
 	var found []*modelMessage
-	for _, x := range m.messages {
-		delayed := x.notBefore.After(now) && x.notBefore.After(m.updated)
-		lapsed := !x.until.After(now) && x.deliveries < 5
-		if x.state == "pending" && !delayed || x.state == "claimed" && lapsed {
-			found = append(found, x)
+	for i := range m.messages {
+		if slices.Contains(places, m.messages[i].where(now)) {
+			found = append(found, &m.messages[i])
 		}
 	}
 	inOrder(found)
 	return found
 }
 
+func (m *model) count(states ...string) int {
+	n := 0
+	for i := range m.messages {
+		if slices.Contains(states, m.messages[i].state) {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *model) depth() int { return m.count("pending", "delayed", "claimed") }
+
 func inOrder(messages []*modelMessage) {
+	rank := func(x *modelMessage) int {
+		if x.interrupts {
+			return 0
+		}
+		return 1
+	}
 	slices.SortFunc(messages, func(a, b *modelMessage) int {
-		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.arrival, b.arrival))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.priority, a.priority), cmp.Compare(a.arrival, b.arrival))
 	})
+}
+
+// byTime sorts as a list of deadlines is.
+func byTime(messages []*modelMessage, at func(*modelMessage) time.Time) []string {
+	slices.SortFunc(messages, func(a, b *modelMessage) int {
+		return cmp.Or(at(a).Compare(at(b)), cmp.Compare(a.arrival, b.arrival))
+	})
+	return ids(messages)
 }
 
 // held is what the newest claim of a request holds.
 func (m *model) held(request string, now time.Time) []*modelMessage {
-	newest := 0
-	for _, x := range m.messages {
-		if x.state == "claimed" && x.request == request && x.until.After(now) {
-			newest = max(newest, x.claim)
-		}
-	}
 	var found []*modelMessage
-	for _, x := range m.messages {
-		if x.state == "claimed" && x.request == request && x.until.After(now) && x.claim == newest {
-			found = append(found, x)
+	for _, x := range m.all(now, "held") {
+		if x.request != request || len(found) > 0 && x.claim < found[0].claim {
+			continue
 		}
+		if len(found) > 0 && x.claim > found[0].claim {
+			found = nil
+		}
+		found = append(found, x)
 	}
-	inOrder(found)
 	return found
 }
 
@@ -101,219 +158,191 @@ func ids(messages []*modelMessage) []string {
 	return out
 }
 
-// Random commands at random times, by several workers, with clocks that differ:
-// the inbox decides as the model does, and its counts, order and document are
-// right after each.
-func TestAnInboxIsWhatIsOnPaper(t *testing.T) {
-	const limit = 6
-	rapid.Check(t, func(t *rapid.T) {
-		p, m := newScript(t), &model{}
-		now := start
-		var tokens []string
-		newToken := func() string {
-			tokens = append(tokens, fmt.Sprint("token-", len(tokens)))
-			return tokens[len(tokens)-1]
-		}
-		anyID := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g", "h", "i"})
-		seconds := rapid.Custom(func(t *rapid.T) time.Duration {
-			return time.Duration(rapid.IntRange(1, 20).Draw(t, "seconds")) * time.Second
-		})
-		want := func(event *inboxv1.Event, err error, expected string) {
-			t.Helper()
-			got := told(event)
-			if err != nil {
-				got = string(fault.ReasonOf(err))
-			}
-			if got != expected {
-				t.Fatalf("at %s: got %s, on paper it is %s", offset(now), got, expected)
-			}
-			if event != nil && now.After(m.updated) {
-				m.updated = now
-			}
-		}
-		// hold runs one of the commands that carry a token.
-		hold := func(t *rapid.T, decide func(inbox, holding, time.Time) (*inboxv1.Event, error), length time.Duration,
-			already func(*modelMessage, string) bool, tell func([]*modelMessage) string, apply func(*modelMessage),
-		) {
-			if len(tokens) == 0 {
-				t.Skip("nothing was claimed")
-			}
-			c := holding{
-				Goal: "bob", Token: rapid.SampledFrom(tokens).Draw(t, "token"), For: length,
-				IDs: rapid.SliceOfNDistinct(anyID, 1, 3, rapid.ID[string]).Draw(t, "ids"),
-			}
-			expected, change := "", []*modelMessage{}
-			for _, id := range c.IDs {
-				x := m.find(id)
-				switch {
-				case x != nil && x.state == "claimed" && x.token == c.Token && x.until.After(now):
-					change = append(change, x)
-				case x == nil || !already(x, c.Token):
-					expected = "STALE_CLAIM"
-				}
-			}
-			if len(m.messages) == 0 {
-				expected = "INBOX_NOT_FOUND"
-			}
-			event, err := p.run(now)(decide(p.state, c, now))
-			switch {
-			case expected == "" && len(change) > 0:
-				expected = tell(change)
-				for _, x := range change {
-					apply(x)
-				}
-			case expected == "":
-				expected = "nothing"
-			}
-			want(event, err, expected)
-		}
-		t.Repeat(map[string]func(*rapid.T){
-			"time passes": func(t *rapid.T) {
-				now = now.Add(seconds.Draw(t, "by"))
-			},
-			"the clock of another replica": func(t *rapid.T) {
-				now = now.Add(-seconds.Draw(t, "by"))
-			},
-			"enqueue": func(t *rapid.T) {
-				c := enqueue{
-					Goal: "bob", ID: anyID.Draw(t, "id"), Sender: "agent:ann", Limit: limit,
-					Body:     rapid.SampledFrom([]string{"x", "x", "x", "y"}).Draw(t, "body"),
-					Priority: int32(rapid.IntRange(0, 1).Draw(t, "priority")),
-				}
-				if rapid.IntRange(0, 3).Draw(t, "delayed") == 0 {
-					c.NotBefore = now.Add(seconds.Draw(t, "delay"))
-				}
-				content := fmt.Sprint(c.Body, c.Priority, c.NotBefore)
-				expected := "MessagesEnqueued " + c.ID + " from agent:ann"
-				if c.Priority != 0 {
-					expected += " priority 1"
-				}
-				if !c.NotBefore.IsZero() {
-					expected += " not before " + offset(c.NotBefore)
-				}
-				x := m.find(c.ID)
-				switch {
-				case x != nil && x.content == content:
-					expected = "nothing"
-				case x != nil:
-					expected = "IDEMPOTENCY_MISMATCH"
-				case m.count("pending")+m.count("claimed") >= limit:
-					expected = "INBOX_FULL"
-				default:
-					m.messages = append(m.messages, &modelMessage{
-						id: c.ID, content: content, priority: int(c.Priority), arrival: len(m.messages),
-						notBefore: c.NotBefore, state: "pending",
-					})
-				}
-				event, err := p.run(now)(decideEnqueue(p.state, c, now))
-				want(event, err, expected)
-			},
-			"claim": func(t *rapid.T) {
-				c := claim{
-					Goal: "bob", Request: rapid.SampledFrom([]string{"1", "2", "3"}).Draw(t, "request"),
-					Claimant: rapid.SampledFrom([]string{"service:one", "service:two"}).Draw(t, "claimant"),
-					Token:    newToken(), Max: rapid.IntRange(1, 4).Draw(t, "max"), Lease: seconds.Draw(t, "lease"),
-				}
-				held, free := m.held(c.Request, now), m.servable(now)
-				free = free[:min(len(free), c.Max)]
-				expected := "nothing"
-				switch {
-				case len(held) > 0 && (held[0].claimant != c.Claimant || len(held) > c.Max):
-					expected = "IDEMPOTENCY_MISMATCH"
-				case len(held) > 0:
-				case len(free) > 0:
-					expected = fmt.Sprintf("MessagesClaimed %v by %s under %s until %s", ids(free), c.Claimant, c.Token, offset(now.Add(c.Lease)))
-					m.claims++
-					for _, x := range free {
-						x.reclaimed = x.reclaimed || x.state == "claimed"
-						x.state, x.token, x.request, x.claimant, x.claim = "claimed", c.Token, c.Request, c.Claimant, m.claims
-						x.until = now.Add(c.Lease)
-						x.deliveries++
-					}
-				}
-				event, err := p.run(now)(decideClaim(p.state, c, now))
-				want(event, err, expected)
-				if got := fmt.Sprint(p.state.held(c.Request, now)); p.state.exists() && got != fmt.Sprint(ids(m.held(c.Request, now))) {
-					t.Fatalf("request %s holds %s, on paper %v", c.Request, got, ids(m.held(c.Request, now)))
-				}
-			},
-			"extend": func(t *rapid.T) {
-				lease := seconds.Draw(t, "lease")
-				hold(t, decideExtend, lease, func(*modelMessage, string) bool { return false },
-					func(changed []*modelMessage) string {
-						return fmt.Sprintf("LeaseExtended %v until %s", ids(changed), offset(now.Add(lease)))
-					},
-					func(x *modelMessage) { x.until = now.Add(lease) })
-			},
-			"done": func(t *rapid.T) {
-				hold(t, decideDone, 0, func(x *modelMessage, _ string) bool { return x.state == "done" },
-					func(changed []*modelMessage) string { return fmt.Sprintf("MessagesDone %v", ids(changed)) },
-					func(x *modelMessage) { x.state = "done" })
-			},
-			"release": func(t *rapid.T) {
-				delay := seconds.Draw(t, "delay")
-				hold(t, decideRelease, delay,
-					func(x *modelMessage, token string) bool {
-						return (x.state == "pending" || x.state == "dead") && x.token == token
-					},
-					func(changed []*modelMessage) string {
-						return fmt.Sprintf("MessagesReleased %v not before %s", ids(changed), offset(now.Add(delay)))
-					},
-					func(x *modelMessage) {
-						x.state, x.notBefore = "pending", now.Add(delay)
-						if x.deliveries >= 5 {
-							x.state = "dead"
-						}
-					})
-			},
-			"expire": func(t *rapid.T) {
-				event, err := p.run(now)(decideExpire(p.state, "bob", now))
-				var back, dead []*modelMessage
-				for _, x := range m.messages {
-					if x.state == "claimed" && !x.until.After(now) {
-						x.reclaimed, x.token = true, ""
-						if x.state = "pending"; x.deliveries >= 5 {
-							x.state = "dead"
-							dead = append(dead, x)
-						} else {
-							back = append(back, x)
-						}
-					}
-				}
-				byLease := func(a, b *modelMessage) int {
-					return cmp.Or(a.until.Compare(b.until), cmp.Compare(a.arrival, b.arrival))
-				}
-				slices.SortFunc(back, byLease)
-				slices.SortFunc(dead, byLease)
-				expected := "nothing"
-				if len(back)+len(dead) > 0 {
-					expected = fmt.Sprintf("DeadlinesPassed %v dead %v", ids(back), ids(dead))
-				}
-				want(event, err, expected)
-			},
-			"": func(t *rapid.T) {
-				if !p.state.exists() {
-					return
-				}
-				c := p.state.Counts
-				got := []int{c.Pending + c.Delayed, c.Claimed, c.Dead, p.state.Finished}
-				if on := []int{m.count("pending"), m.count("claimed"), m.count("dead"), m.count("done")}; !slices.Equal(got, on) {
-					t.Fatalf("counts are %v, on paper %v", got, on)
-				}
-				at := p.state.countsAt(now)
-				if servable := len(m.servable(now)); at.Pending != servable {
-					t.Fatalf("%d count as pending, on paper %d", at.Pending, servable)
-				}
-				if at.depth()+at.Dead != len(m.messages)-m.count("done") {
-					t.Fatalf("the counts %+v lose messages, on paper there are %d", at, len(m.messages))
-				}
-				for _, x := range m.messages {
-					if y, ok := p.state.messages.Get(x.id); ok && (y.Reclaimed != x.reclaimed || int(y.Deliveries) != x.deliveries) {
-						t.Fatalf("%s: reclaimed %v after %d deliveries, on paper %v after %d", x.id, y.Reclaimed, y.Deliveries, x.reclaimed, x.deliveries)
-					}
-				}
-			},
-		})
-		p.check()
+// end takes a message out; its id stays.
+func (m *model) end(x *modelMessage, as string, now time.Time) {
+	if m.updated.After(now) {
+		now = m.updated
+	}
+	x.state, x.ended = as, now
+}
+
+// fail ends a delivery.
+func (x *modelMessage) fail() {
+	x.failed++
+	x.reclaimed, x.token = true, ""
+}
+
+// enqueue gives what an enqueue comes to, and does it.
+func (m *model) enqueue(c enqueue, now time.Time) string {
+	after := m.clone()
+	after.messages = slices.DeleteFunc(after.messages, func(x modelMessage) bool {
+		return !x.ended.IsZero() && x.ended.Before(now.Add(-modelKeep))
 	})
+	said := "MessagesEnqueued"
+	added := 0
+	for _, n := range c.Messages {
+		content := fmt.Sprint(n.Body, n.Priority, n.NotBefore, n.Expires, n.Policy, n.BusyKey)
+		if x := after.find(n.ID); x != nil {
+			if x.content != content {
+				return "IDEMPOTENCY_MISMATCH"
+			}
+			continue
+		}
+		if m.mode == draining {
+			return "INBOX_DRAINING"
+		}
+		after.arrivals++
+		x := modelMessage{
+			id: n.ID, content: content, key: n.BusyKey, priority: n.Priority, arrival: after.arrivals, letter: after.arrivals,
+			enqueued: now, notBefore: n.NotBefore, expires: n.Expires, state: "pending",
+		}
+		said += " " + n.ID
+		if n.Priority != 0 {
+			said += fmt.Sprint(" priority ", n.Priority)
+		}
+		if !n.NotBefore.IsZero() {
+			x.state = "delayed"
+			said += " not before " + offset(n.NotBefore)
+		}
+		if !n.Expires.IsZero() {
+			said += " until " + offset(n.Expires)
+		}
+		switch n.Policy {
+		case inboxv1.BusyPolicy_BUSY_POLICY_REJECT:
+			for _, other := range after.all(now, "ready", "due", "delayed", "lapsed", "held") {
+				if n.BusyKey == "" || other.key == n.BusyKey {
+					return "INBOX_BUSY"
+				}
+			}
+		case inboxv1.BusyPolicy_BUSY_POLICY_REPLACE:
+			var newest *modelMessage
+			for _, other := range after.all(now, "ready", "due", "delayed", "lapsed") {
+				if other.key == n.BusyKey && (newest == nil || other.letter > newest.letter) {
+					newest = other
+				}
+			}
+			if newest != nil {
+				x.arrival = newest.arrival
+				after.end(newest, "replaced", now)
+				said += " in place of " + newest.id
+			}
+		case inboxv1.BusyPolicy_BUSY_POLICY_INTERRUPT:
+			x.interrupts = true
+			after.interrupted = m.events + 1
+		}
+		after.messages = append(after.messages, x)
+		added++
+	}
+	switch {
+	case added == 0:
+		return "nothing"
+	case after.depth() > m.depth() && after.depth() > c.Rules.Limit:
+		return "INBOX_FULL"
+	}
+	*m = *after
+	return said + " from agent:ann"
+}
+
+// claim gives what a claim comes to, and does it.
+func (m *model) claim(c claim, now time.Time) string {
+	held, free := m.held(c.Request, now), m.all(now, "ready", "due", "lapsed")
+	free = free[:min(len(free), c.Max)]
+	switch {
+	case len(held) > 0 && (held[0].claimant != c.Claimant || len(held) > c.Max):
+		return "IDEMPOTENCY_MISMATCH"
+	case len(held) > 0 || len(free) == 0 || m.mode == paused:
+		return "nothing"
+	}
+	for _, x := range free {
+		if x.state == "claimed" {
+			x.fail()
+		}
+		x.state, x.token, x.request, x.claimant, x.claim = "claimed", c.Token, c.Request, c.Claimant, m.events+1
+		x.until = now.Add(c.Lease)
+		x.deliveries++
+		x.last = x.deliveries >= c.Rules.Deliveries
+	}
+	return fmt.Sprintf("MessagesClaimed %v by %s under %s until %s", ids(free), c.Claimant, c.Token, offset(now.Add(c.Lease)))
+}
+
+// deadlines gives what is recorded of what time has done, and does it.
+func (m *model) deadlines(now time.Time) string {
+	until := func(x *modelMessage) time.Time { return x.until }
+	passed := m.all(now, "due")
+	due := byTime(passed, func(x *modelMessage) time.Time { return x.notBefore })
+	for _, x := range passed {
+		x.state = "pending"
+	}
+	spent := m.all(now, "spent")
+	dead := byTime(spent, until)
+	for _, x := range spent {
+		x.fail()
+		x.state, x.died = "dead", x.until
+	}
+	over, overdue := m.all(now, "outlived"), m.all(now, "overdue")
+	gone := append(byTime(over, until), byTime(overdue, func(x *modelMessage) time.Time { return x.expires })...)
+	back := m.all(now, "lapsed")
+	lapsed := byTime(back, until)
+	for _, x := range back {
+		x.fail()
+		x.state = "pending"
+	}
+	for _, x := range append(over, overdue...) {
+		m.end(x, "expired", now)
+	}
+	said := ""
+	for i, list := range [][]string{due, lapsed, dead, gone} {
+		if len(list) > 0 {
+			said += fmt.Sprintf(" %s %v", []string{"due", "lapsed", "dead", "expired"}[i], list)
+		}
+	}
+	if said == "" {
+		return "nothing"
+	}
+	return "DeadlinesPassed" + said
+}
+
+// operate gives what a redrive or a discard comes to, and does it.
+func (m *model) operate(redrive bool, c operation, now time.Time) string {
+	if m.events == 0 {
+		return "INBOX_NOT_FOUND"
+	}
+	var change []*modelMessage
+	added := 0
+	for _, id := range c.IDs {
+		x := m.find(id)
+		if x == nil {
+			return "MESSAGE_NOT_FOUND"
+		}
+		switch at := x.where(now); {
+		case at == "dead" || at == "spent":
+			change = append(change, x)
+			if at == "dead" {
+				added++
+			}
+		case !redrive && at == "discarded":
+		case redrive && slices.Contains([]string{"ready", "due", "delayed", "lapsed", "held"}, at):
+		default:
+			return "STATE_CONFLICT"
+		}
+	}
+	if len(change) == 0 {
+		return "nothing"
+	}
+	if !redrive {
+		for _, x := range change {
+			m.end(x, "discarded", now)
+		}
+		return fmt.Sprintf("MessagesDiscarded %v", ids(change))
+	}
+	if added > 0 && m.depth()+added > c.Rules.Limit {
+		return "INBOX_FULL"
+	}
+	for _, x := range change {
+		if x.state == "claimed" {
+			x.fail()
+		}
+		x.state, x.deliveries, x.token = "pending", 0, ""
+	}
+	return fmt.Sprintf("MessagesRedriven %v", ids(change))
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/benbjohnson/immutable"
 	"pgregory.net/rapid"
 
 	inboxv1 "weir/gen/inbox/v1"
@@ -26,6 +27,19 @@ type script struct {
 	sequence uint64
 	// document is the Redis hash, written field by field.
 	document map[string]string
+}
+
+// ruled are the default rules with some limit of messages.
+func ruled(limit int) rules {
+	return rules{Limit: limit, Body: defaultBody, Deliveries: defaultDeliveries, KeepIDs: defaultKeepIDs}
+}
+
+// put is the enqueue of messages into an inbox without a limit worth the name.
+func put(messages ...newMessage) enqueue {
+	for i := range messages {
+		messages[i].Policy = busyPolicy(messages[i].Policy)
+	}
+	return enqueue{Goal: "bob", Sender: origin{Subject: "agent:ann"}, Messages: messages, Rules: ruled(maxLimit)}
 }
 
 func newScript(t rapid.TB) *script { return &script{t: t, document: map[string]string{}} }
@@ -108,31 +122,40 @@ func written(t rapid.TB, s inbox) map[string]string {
 func drawn(s inbox) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%+v\n", s.root)
-	for itr := s.ready.Iterator(); !itr.Done(); {
-		at, id, _ := itr.Next()
-		fmt.Fprintf(&b, "ready %v %s\n", at, id)
+	for name, index := range map[string]*queue{"ready": s.ready, "waiting": s.waiting} {
+		listed(&b, name, index)
 	}
-	for name, index := range map[string]*timeline{"delayed": s.delayed, "leases": s.leases, "ends": s.ends} {
-		for itr := index.Iterator(); !itr.Done(); {
-			at, id, _ := itr.Next()
-			fmt.Fprintf(&b, "%s %v %s\n", name, at, id)
-		}
+	for name, index := range map[string]*timeline{
+		"ages": s.ages, "delayed": s.delayed, "leases": s.leases, "expiries": s.expiries, "deaths": s.deaths,
+	} {
+		listed(&b, name, index)
 	}
-	for itr := s.requests.Iterator(); !itr.Done(); {
-		at, id, _ := itr.Next()
-		fmt.Fprintf(&b, "request %v %s\n", at, id)
+	for name, index := range map[string]*tickets{"requests": s.requests, "busy": s.busy} {
+		listed(&b, name, index)
 	}
 	for itr := s.messages.Iterator(); !itr.Done(); {
 		id, m, _ := itr.Next()
 		fmt.Fprintf(&b, "message %s %+v\n", id, m)
 	}
-	for itr := s.finished.Iterator(); !itr.Done(); {
-		id, f, _ := itr.Next()
-		fmt.Fprintf(&b, "finished %s %+v\n", id, f)
+	for itr := s.finished.buckets.Iterator(); !itr.Done(); {
+		number, bucket, _ := itr.Next()
+		fmt.Fprintf(&b, "bucket %d %v\n", number, bucket)
 	}
+	for itr := s.finished.byID.Iterator(); !itr.Done(); {
+		hash, number, _ := itr.Next()
+		fmt.Fprintf(&b, "%x is in bucket %d\n", hash, number)
+	}
+	fmt.Fprintf(&b, "buckets %d to %d, %d ids, %d deliveries\n", s.finished.first, s.finished.next, s.finished.count, s.history)
 	lines := strings.Split(b.String(), "\n")
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
+}
+
+func listed[K any](b *strings.Builder, name string, index *immutable.SortedMap[K, string]) {
+	for itr := index.Iterator(); !itr.Done(); {
+		at, id, _ := itr.Next()
+		fmt.Fprintf(b, "%s %v %s\n", name, at, id)
+	}
 }
 
 // offset is a time as a script writes it.
@@ -147,15 +170,23 @@ func offset(t time.Time) string {
 func told(event *inboxv1.Event) string {
 	switch e := event.GetEvent().(type) {
 	case *inboxv1.Event_MessagesEnqueued:
-		m := e.MessagesEnqueued.GetMessages()[0]
-		line := "MessagesEnqueued " + m.GetMessageId() + " from " + e.MessagesEnqueued.GetSender()
-		if m.GetPriority() != 0 {
-			line += fmt.Sprintf(" priority %d", m.GetPriority())
+		line := "MessagesEnqueued"
+		for _, m := range e.MessagesEnqueued.GetMessages() {
+			line += " " + m.GetMessageId()
+			if m.GetPriority() != 0 {
+				line += fmt.Sprintf(" priority %d", m.GetPriority())
+			}
+			if m.GetNotBefore() != nil {
+				line += " not before " + offset(m.GetNotBefore().AsTime())
+			}
+			if m.GetExpireTime() != nil {
+				line += " until " + offset(m.GetExpireTime().AsTime())
+			}
+			if m.GetReplacedMessageId() != "" {
+				line += " in place of " + m.GetReplacedMessageId()
+			}
 		}
-		if m.GetNotBefore() != nil {
-			line += " not before " + offset(m.GetNotBefore().AsTime())
-		}
-		return line
+		return line + " from " + e.MessagesEnqueued.GetSender()
 	case *inboxv1.Event_MessagesClaimed:
 		c := e.MessagesClaimed
 		return fmt.Sprintf("MessagesClaimed %v by %s under %s until %s",
@@ -171,7 +202,27 @@ func told(event *inboxv1.Event) string {
 		}
 		return line
 	case *inboxv1.Event_DeadlinesPassed:
-		return fmt.Sprintf("DeadlinesPassed %v dead %v", e.DeadlinesPassed.GetLapsedMessageIds(), e.DeadlinesPassed.GetDeadMessageIds())
+		line := "DeadlinesPassed"
+		for _, list := range []struct {
+			name string
+			ids  []string
+		}{
+			{"due", e.DeadlinesPassed.GetDueMessageIds()},
+			{"lapsed", e.DeadlinesPassed.GetLapsedMessageIds()},
+			{"dead", e.DeadlinesPassed.GetDeadMessageIds()},
+			{"expired", e.DeadlinesPassed.GetExpiredMessageIds()},
+		} {
+			if len(list.ids) > 0 {
+				line += fmt.Sprintf(" %s %v", list.name, list.ids)
+			}
+		}
+		return line
+	case *inboxv1.Event_MessagesRedriven:
+		return fmt.Sprintf("MessagesRedriven %v", e.MessagesRedriven.GetMessageIds())
+	case *inboxv1.Event_MessagesDiscarded:
+		return fmt.Sprintf("MessagesDiscarded %v", e.MessagesDiscarded.GetMessageIds())
+	case *inboxv1.Event_InboxStateChanged:
+		return fmt.Sprintf("InboxStateChanged %s %q", e.InboxStateChanged.GetState(), e.InboxStateChanged.GetNote())
 	case *inboxv1.Event_DispatchBegun:
 		return fmt.Sprintf("DispatchBegun %s attempt %d", e.DispatchBegun.GetDispatchId(), e.DispatchBegun.GetAttempt())
 	case *inboxv1.Event_DispatchSent:

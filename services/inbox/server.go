@@ -3,10 +3,8 @@ package inbox
 import (
 	"context"
 	"crypto/rand"
-	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -21,7 +19,6 @@ import (
 const (
 	defaultLease = 900 * time.Second
 	defaultClaim = 1
-	defaultPeek  = 20
 )
 
 // inboxServer is the inboxes of a tenant, for senders, workers and operators.
@@ -29,7 +26,9 @@ type inboxServer struct {
 	inboxv1.UnimplementedInboxServiceServer
 	inboxes *inboxLoop
 	letters letters
-	limit   int
+	hub     *hub
+	checks  *checks
+	rules   rules
 }
 
 func inboxKey(tenant, goal string) journal.Key {
@@ -52,40 +51,123 @@ func serving(ctx context.Context, goal string) (identity.Caller, journal.Key, er
 // ownGoal is the one goal that an agent serves. People and services serve all
 // goals of their tenant.
 func ownGoal(caller identity.Caller) (goal string, ok bool) {
-	kind, name, err := identity.ParseSubject(caller.Subject)
-	return name, err != nil || kind == identity.Agent
+	return agentName(caller.Subject)
+}
+
+// agentName is the name of an agent. A subject that cannot be read counts as an
+// agent without one.
+func agentName(subject string) (name string, ok bool) {
+	kind, name, err := identity.ParseSubject(subject)
+	if err != nil || kind == identity.Agent {
+		return name, true
+	}
+	return "", false
 }
 
 func (s *inboxServer) Enqueue(ctx context.Context, in *inboxv1.EnqueueRequest) (*inboxv1.EnqueueResponse, error) {
+	// One message has the same fields by itself and in a batch.
+	results, err := s.enqueue(ctx, in.GetGoal(), []enqueued{in}, false)
+	if err != nil {
+		return nil, err
+	}
+	return results[0], nil
+}
+
+func (s *inboxServer) EnqueueBatch(ctx context.Context, in *inboxv1.EnqueueBatchRequest) (*inboxv1.EnqueueBatchResponse, error) {
+	messages := make([]enqueued, len(in.GetMessages()))
+	for i, m := range in.GetMessages() {
+		messages[i] = m
+	}
+	results, err := s.enqueue(ctx, in.GetGoal(), messages, true)
+	if err != nil {
+		return nil, err
+	}
+	return &inboxv1.EnqueueBatchResponse{Results: results}, nil
+}
+
+// enqueued is a message as a request has it, by itself or in a batch.
+type enqueued interface {
+	GetMessageId() string
+	GetBody() string
+	GetPriority() int32
+	GetCorrelationId() string
+	GetNotBefore() *timestamppb.Timestamp
+	GetExpireTime() *timestamppb.Timestamp
+	GetBusyPolicy() inboxv1.BusyPolicy
+	GetBusyKey() string
+}
+
+func (s *inboxServer) enqueue(ctx context.Context, goal string, messages []enqueued, batch bool) ([]*inboxv1.EnqueueResponse, error) {
 	caller, err := identity.Must(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkChosenID(in.GetMessageId()); err != nil {
-		return nil, err
+	c := enqueue{
+		Goal: goal, Rules: s.rules, Batch: batch,
+		Sender: origin{Subject: caller.Subject, OnBehalfOf: chain(caller.OnBehalfOf), Session: caller.Session, Operation: caller.Operation},
 	}
-	notBefore, err := timeOf("not_before", in.GetNotBefore())
+	for i, m := range messages {
+		if err := checkChosenID(c.field(i, "message_id"), m.GetMessageId()); err != nil {
+			return nil, err
+		}
+		notBefore, err := timeOf(c.field(i, "not_before"), m.GetNotBefore())
+		if err != nil {
+			return nil, err
+		}
+		expires, err := timeOf(c.field(i, "expire_time"), m.GetExpireTime())
+		if err != nil {
+			return nil, err
+		}
+		c.Messages = append(c.Messages, newMessage{
+			ID:          m.GetMessageId(),
+			Body:        m.GetBody(),
+			Priority:    m.GetPriority(),
+			Correlation: m.GetCorrelationId(),
+			NotBefore:   notBefore,
+			Expires:     expires,
+			Policy:      busyPolicy(m.GetBusyPolicy()),
+			BusyKey:     m.GetBusyKey(),
+		})
+	}
+	after, at, err := makingRoom(ctx, s.inboxes, inboxKey(caller.Tenant, goal), decideEnqueue, c)
 	if err != nil {
 		return nil, err
 	}
-	after, at, err := do(ctx, s.inboxes, inboxKey(caller.Tenant, in.GetGoal()), decideEnqueue, enqueue{
-		Goal:        in.GetGoal(),
-		ID:          in.GetMessageId(),
-		Sender:      caller.Subject,
-		Body:        in.GetBody(),
-		Priority:    in.GetPriority(),
-		Correlation: in.GetCorrelationId(),
-		NotBefore:   notBefore,
-		Limit:       s.limit,
-	})
-	if err != nil {
-		return nil, err
+	results := make([]*inboxv1.EnqueueResponse, len(messages))
+	for i, m := range messages {
+		standing, _ := after.State.standing(m.GetMessageId(), "", at)
+		live, _ := after.State.messages.Get(m.GetMessageId())
+		results[i] = &inboxv1.EnqueueResponse{
+			State:             messageStates[standing],
+			Depth:             int32(after.State.countsAt(at).depth()),
+			ReplacedMessageId: live.Replaces,
+		}
 	}
-	standing, _ := after.State.standing(in.GetMessageId(), "", at)
-	return &inboxv1.EnqueueResponse{
-		State: messageStates[standing],
-		Depth: int32(after.State.Counts.depth()),
-	}, nil
+	return results, nil
+}
+
+// busyPolicy gives what is meant by none.
+func busyPolicy(asked inboxv1.BusyPolicy) inboxv1.BusyPolicy {
+	if asked == inboxv1.BusyPolicy_BUSY_POLICY_UNSPECIFIED {
+		return inboxv1.BusyPolicy_BUSY_POLICY_ENQUEUE
+	}
+	return asked
+}
+
+// makingRoom runs a command that a full inbox refuses. Where what fills it has
+// ended by time alone, that is recorded first.
+func makingRoom[C any](ctx context.Context, inboxes *inboxLoop, key journal.Key,
+	decide func(inbox, C, time.Time) (*inboxv1.Event, error), command C,
+) (after aggregate.Snapshot[inbox], at time.Time, err error) {
+	for {
+		after, at, err = do(ctx, inboxes, key, decide, command)
+		if !fault.Is(err, fault.InboxFull) || after.State.countsAt(at).depth() >= after.State.Counts.depth() {
+			return after, at, err
+		}
+		if _, _, err := do(ctx, inboxes, key, decideDeadlines, key.ID); err != nil {
+			return after, at, err
+		}
+	}
 }
 
 func (s *inboxServer) Claim(ctx context.Context, in *inboxv1.ClaimRequest) (*inboxv1.ClaimResponse, error) {
@@ -97,27 +179,36 @@ func (s *inboxServer) Claim(ctx context.Context, in *inboxv1.ClaimRequest) (*inb
 	if err != nil {
 		return nil, err
 	}
-	after, at, err := do(ctx, s.inboxes, key, decideClaim, claim{
+	wait, err := durationOf("wait", in.GetWait(), 0)
+	if err != nil {
+		return nil, err
+	}
+	command := claim{
 		Goal:     in.GetGoal(),
 		Request:  in.GetRequestId(),
 		Claimant: caller.Subject,
 		Token:    rand.Text(),
 		Max:      orDefault(in.GetMax(), defaultClaim),
 		Lease:    lease,
+		Rules:    s.rules,
+	}
+	after, at, err := s.hub.claim(ctx, key, command.Request, wait, func(ctx context.Context) (aggregate.Snapshot[inbox], time.Time, error) {
+		return s.checks.deliver(ctx, s.inboxes, key, command)
 	})
 	if err != nil {
 		return nil, err
 	}
+	out := &inboxv1.ClaimResponse{InboxState: modes[after.State.Mode]}
 	ids := after.State.held(in.GetRequestId(), at)
 	if len(ids) == 0 {
-		return &inboxv1.ClaimResponse{}, nil
+		return out, nil
 	}
-	messages, err := s.messages(ctx, key, after.State, ids, at)
-	if err != nil {
+	if out.Messages, err = s.messages(ctx, key, after.State, ids, at); err != nil {
 		return nil, err // the claim stands, and the same request gets it
 	}
 	first, _ := after.State.messages.Get(ids[0])
-	return &inboxv1.ClaimResponse{Messages: messages, ClaimToken: first.Hold.Token}, nil
+	out.ClaimToken = first.Hold.Token
+	return out, nil
 }
 
 func (s *inboxServer) Extend(ctx context.Context, in *inboxv1.ExtendRequest) (*inboxv1.ExtendResponse, error) {
@@ -136,7 +227,10 @@ func (s *inboxServer) Extend(ctx context.Context, in *inboxv1.ExtendRequest) (*i
 		return nil, err
 	}
 	extended, _ := after.State.messages.Get(in.GetMessageIds()[0])
-	return &inboxv1.ExtendResponse{LeaseExpireTime: timestamp(extended.Hold.Until)}, nil
+	return &inboxv1.ExtendResponse{
+		LeaseExpireTime: timestamp(extended.Hold.Until),
+		Interrupted:     after.State.interrupted(in.GetMessageIds()),
+	}, nil
 }
 
 func (s *inboxServer) Done(ctx context.Context, in *inboxv1.DoneRequest) (*inboxv1.DoneResponse, error) {
@@ -169,171 +263,6 @@ func (s *inboxServer) Release(ctx context.Context, in *inboxv1.ReleaseRequest) (
 		return nil, err
 	}
 	return &inboxv1.ReleaseResponse{}, nil
-}
-
-func (s *inboxServer) Peek(ctx context.Context, in *inboxv1.PeekRequest) (*inboxv1.PeekResponse, error) {
-	_, key, err := serving(ctx, in.GetGoal())
-	if err != nil {
-		return nil, err
-	}
-	// Through the write path and not by Read: this replica may have the whole
-	// state in memory, and then asks the journal only whether it is the newest.
-	after, at, err := do(ctx, s.inboxes, key, look, struct{}{})
-	if err != nil {
-		return nil, err
-	}
-	if !after.Exists() {
-		return nil, notFound(in.GetGoal())
-	}
-	ids := after.State.limited(after.State.waiting(), orDefault(in.GetPageSize(), defaultPeek))
-	messages, err := s.messages(ctx, key, after.State, ids, at)
-	if err != nil {
-		return nil, err
-	}
-	return &inboxv1.PeekResponse{Messages: messages}, nil
-}
-
-func (s *inboxServer) GetInbox(ctx context.Context, in *inboxv1.GetInboxRequest) (*inboxv1.GetInboxResponse, error) {
-	_, key, err := serving(ctx, in.GetGoal())
-	if err != nil {
-		return nil, err
-	}
-	found, err := s.inbox(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	if found == nil {
-		return nil, notFound(in.GetGoal())
-	}
-	return &inboxv1.GetInboxResponse{Inbox: found}, nil
-}
-
-func (s *inboxServer) ListInboxes(ctx context.Context, in *inboxv1.ListInboxesRequest) (*inboxv1.ListInboxesResponse, error) {
-	caller, err := identity.Must(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if own, ok := ownGoal(caller); ok {
-		return s.listOwn(ctx, inboxKey(caller.Tenant, own), in.GetPageToken())
-	}
-	items, next, err := s.inboxes.List(ctx, aggregate.PageRequest[inbox]{
-		Tenant: caller.Tenant,
-		Lists:  []string{listAll},
-		Size:   int(in.GetPageSize()),
-		Token:  in.GetPageToken(),
-		Fields: []string{aggregate.RootField},
-	})
-	if err != nil {
-		return nil, err
-	}
-	listed := make([]*inboxv1.Inbox, len(items))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(readsAtOnce)
-	for i, item := range items {
-		group.Go(func() (err error) {
-			listed[i], err = s.counted(ctx, inboxKey(caller.Tenant, item.ID), item.Snapshot)
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	return &inboxv1.ListInboxesResponse{Inboxes: slices.DeleteFunc(listed, absent), NextPageToken: next}, nil
-}
-
-func absent(in *inboxv1.Inbox) bool { return in == nil }
-
-// listOwn is the list of an agent, which is one inbox long at the most.
-func (s *inboxServer) listOwn(ctx context.Context, key journal.Key, token string) (*inboxv1.ListInboxesResponse, error) {
-	if token != "" {
-		return nil, fault.New(fault.PageTokenInvalid, "the page token is not one that this list gave").
-			Field("page_token", "must be a next_page_token of the same list, unchanged")
-	}
-	found, err := s.inbox(ctx, key)
-	if err != nil || found == nil {
-		return &inboxv1.ListInboxesResponse{}, err
-	}
-	return &inboxv1.ListInboxesResponse{Inboxes: []*inboxv1.Inbox{found}}, nil
-}
-
-// inbox gives the counts of an inbox, nil for one that does not exist.
-func (s *inboxServer) inbox(ctx context.Context, key journal.Key) (*inboxv1.Inbox, error) {
-	read, err := s.inboxes.Read(ctx, key, aggregate.RootField)
-	if err != nil {
-		return nil, err
-	}
-	return s.counted(ctx, key, read)
-}
-
-// counted gives the counts as of now. The root tells them, until a delay or a
-// lease has ended since its last event: then the messages do.
-func (s *inboxServer) counted(ctx context.Context, key journal.Key, read aggregate.Snapshot[inbox]) (*inboxv1.Inbox, error) {
-	now := s.inboxes.Now()
-	if turns := read.State.Turns; !turns.IsZero() && !turns.After(now) {
-		var err error
-		if read, err = s.inboxes.Read(ctx, key); err != nil {
-			return nil, err
-		}
-	}
-	if !read.Exists() {
-		return nil, nil
-	}
-	c := read.State.countsAt(now)
-	return &inboxv1.Inbox{
-		Goal:       key.ID,
-		Depth:      int32(c.depth()),
-		Limit:      int32(s.limit),
-		Pending:    int32(c.Pending),
-		Delayed:    int32(c.Delayed),
-		Claimed:    int32(c.Claimed),
-		Dead:       int32(c.Dead),
-		UpdateTime: timestamppb.New(read.State.Updated),
-	}, nil
-}
-
-// messageStates is how standings look from outside.
-var messageStates = [standings]inboxv1.MessageState{
-	delayed: inboxv1.MessageState_MESSAGE_STATE_PENDING,
-	ready:   inboxv1.MessageState_MESSAGE_STATE_PENDING,
-	held:    inboxv1.MessageState_MESSAGE_STATE_CLAIMED,
-	lapsed:  inboxv1.MessageState_MESSAGE_STATE_PENDING,
-	spent:   inboxv1.MessageState_MESSAGE_STATE_DEAD,
-	buried:  inboxv1.MessageState_MESSAGE_STATE_DEAD,
-	done:    inboxv1.MessageState_MESSAGE_STATE_DONE,
-}
-
-// messages shows live messages as they stand at a time, with what they say.
-func (s *inboxServer) messages(ctx context.Context, key journal.Key, state inbox, ids []string, at time.Time) ([]*inboxv1.Message, error) {
-	read, err := s.letters.read(ctx, key, state, ids)
-	if err != nil {
-		return nil, err
-	}
-	shown := make([]*inboxv1.Message, len(ids))
-	for i, id := range ids {
-		m, _ := state.messages.Get(id)
-		shown[i] = toProto(m, read[i], at)
-	}
-	return shown, nil
-}
-
-func toProto(m message, l letter, at time.Time) *inboxv1.Message {
-	standing := m.standing(at)
-	shown := &inboxv1.Message{
-		MessageId:     l.GetMessageId(),
-		State:         messageStates[standing],
-		Sender:        l.sender,
-		Body:          l.GetBody(),
-		Priority:      l.GetPriority(),
-		CorrelationId: l.GetCorrelationId(),
-		EnqueueTime:   timestamppb.New(l.at),
-		NotBefore:     timestamp(m.NotBefore),
-		Deliveries:    m.Deliveries,
-		Reclaimed:     m.Reclaimed || standing == lapsed || standing == spent,
-	}
-	if standing == held {
-		shown.Claimant, shown.LeaseExpireTime = m.Hold.Claimant, timestamp(m.Hold.Until)
-	}
-	return shown
 }
 
 func orDefault(n int32, otherwise int) int {

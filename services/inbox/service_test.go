@@ -43,12 +43,14 @@ type rig struct {
 	nats   *meshtest.NATS
 	redis  *meshtest.Redis
 	issuer *meshtest.Issuer
+	peers  *peers
 	inbox  *meshtest.Service
 }
 
 func newRig(t *testing.T) *rig {
 	t.Parallel() // the tests wait more than they work
 	r := &rig{t: t, nats: meshtest.StartNATS(t), redis: meshtest.StartRedis(t), issuer: meshtest.NewIssuer(t)}
+	r.peers = startPeers(r.issuer)
 	r.inbox = r.start()
 	return r
 }
@@ -58,10 +60,10 @@ func (r *rig) start() *meshtest.Service {
 	r.t.Helper()
 	return r.issuer.Serve(func(ctx context.Context, c serve.Config) error {
 		return Run(ctx, Config{
-			Serve: c, Limit: 60, Gate: nobody, Conversation: nobody,
+			Serve: c, Limit: 60, Gate: r.peers.Addr, Conversation: r.peers.Addr,
 			Stores: backend.Config{NATS: r.nats.URL(), Redis: r.redis.URL(), Replicas: 1},
 		})
-	}, identity.Caller{})
+	}, itself)
 }
 
 // client calls a replica as somebody.
@@ -401,7 +403,7 @@ func TestAFullInboxRefusesAndKeepsWhatItHas(t *testing.T) {
 func TestAnOversizeBodyIsRefused(t *testing.T) {
 	r := newRig(t)
 	w := r.as(worker)
-	body := strings.Repeat("ü", maxBody/2)
+	body := strings.Repeat("ü", defaultBody/2)
 	if _, err := w.Enqueue(t.Context(), &inboxv1.EnqueueRequest{Goal: "build", MessageId: "fits", Body: body}); err != nil {
 		t.Fatal(err)
 	}
@@ -422,17 +424,17 @@ func TestAnOversizeBodyIsRefused(t *testing.T) {
 func TestOneClaimFitsIntoOneAnswer(t *testing.T) {
 	r := newRig(t)
 	w := r.as(worker)
-	body := strings.Repeat("x", maxBody)
+	body := strings.Repeat("x", defaultBody)
 	for i := range 60 {
 		if _, err := w.Enqueue(t.Context(), &inboxv1.EnqueueRequest{Goal: "build", MessageId: fmt.Sprint("m", i), Body: body}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	first := w.claim("build", "1", 100, time.Minute)
-	if size := proto.Size(first); len(first.GetMessages()) != maxServed/maxBody || size > 4<<20 {
+	if size := proto.Size(first); len(first.GetMessages()) != maxServed/defaultBody || size > 4<<20 {
 		t.Fatalf("one claim got %d messages, %d bytes", len(first.GetMessages()), size)
 	}
-	if second := w.claim("build", "2", 100, time.Minute); len(second.GetMessages()) != 60-maxServed/maxBody {
+	if second := w.claim("build", "2", 100, time.Minute); len(second.GetMessages()) != 60-maxServed/defaultBody {
 		t.Fatalf("the next claim got %d messages", len(second.GetMessages()))
 	}
 }
@@ -825,7 +827,7 @@ func (r *rig) hearAgain() func() bool {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	d := &deliveries{consumer: consumer, inboxes: newInboxLoop(b), limit: 60}
+	d := &deliveries{consumer: consumer, inboxes: newInboxLoop(b), rules: ruled(60)}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = d.run(ctx) }()

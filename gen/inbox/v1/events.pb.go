@@ -379,10 +379,13 @@ type MessagesEnqueued struct {
 	Goal   string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
 	Sender string                 `protobuf:"bytes,2,opt,name=sender,proto3" json:"sender,omitempty"`
 	// On_behalf_of, session and operation are the sender's, as they were then.
-	OnBehalfOf    []string           `protobuf:"bytes,3,rep,name=on_behalf_of,json=onBehalfOf,proto3" json:"on_behalf_of,omitempty"`
-	Session       string             `protobuf:"bytes,4,opt,name=session,proto3" json:"session,omitempty"`
-	Operation     string             `protobuf:"bytes,5,opt,name=operation,proto3" json:"operation,omitempty"`
-	Messages      []*EnqueuedMessage `protobuf:"bytes,6,rep,name=messages,proto3" json:"messages,omitempty"`
+	OnBehalfOf []string           `protobuf:"bytes,3,rep,name=on_behalf_of,json=onBehalfOf,proto3" json:"on_behalf_of,omitempty"`
+	Session    string             `protobuf:"bytes,4,opt,name=session,proto3" json:"session,omitempty"`
+	Operation  string             `protobuf:"bytes,5,opt,name=operation,proto3" json:"operation,omitempty"`
+	Messages   []*EnqueuedMessage `protobuf:"bytes,6,rep,name=messages,proto3" json:"messages,omitempty"`
+	// Forget_before: the ids of messages that ended before it are forgotten. How long
+	// they are kept is a setting, and what follows from events must not depend on it.
+	ForgetBefore  *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=forget_before,json=forgetBefore,proto3" json:"forget_before,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -455,6 +458,13 @@ func (x *MessagesEnqueued) GetOperation() string {
 func (x *MessagesEnqueued) GetMessages() []*EnqueuedMessage {
 	if x != nil {
 		return x.Messages
+	}
+	return nil
+}
+
+func (x *MessagesEnqueued) GetForgetBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ForgetBefore
 	}
 	return nil
 }
@@ -599,7 +609,10 @@ type MessagesClaimed struct {
 	LeaseExpireTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=lease_expire_time,json=leaseExpireTime,proto3" json:"lease_expire_time,omitempty"`
 	// Refusals are those of message_ids that became notices, since their senders may
 	// not send any more.
-	Refusals      []*DeliveryRefusal `protobuf:"bytes,7,rep,name=refusals,proto3" json:"refusals,omitempty"`
+	Refusals []*DeliveryRefusal `protobuf:"bytes,7,rep,name=refusals,proto3" json:"refusals,omitempty"`
+	// Max_deliveries is the setting as it was: messages delivered so often, with this
+	// time, are dead unless it ends with their being done.
+	MaxDeliveries int32 `protobuf:"varint,8,opt,name=max_deliveries,json=maxDeliveries,proto3" json:"max_deliveries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -681,6 +694,13 @@ func (x *MessagesClaimed) GetRefusals() []*DeliveryRefusal {
 		return x.Refusals
 	}
 	return nil
+}
+
+func (x *MessagesClaimed) GetMaxDeliveries() int32 {
+	if x != nil {
+		return x.MaxDeliveries
+	}
+	return 0
 }
 
 // DeliveryRefusal: a message became a notice.
@@ -2102,7 +2122,7 @@ const file_weir_inbox_v1_events_proto_rawDesc = "" +
 	"\x0edispatch_woken\x18\x19 \x01(\v2\x1c.weir.inbox.v1.DispatchWokenH\x00R\rdispatchWoken\x12H\n" +
 	"\x0fdispatch_failed\x18\x1a \x01(\v2\x1d.weir.inbox.v1.DispatchFailedH\x00R\x0edispatchFailed\x12N\n" +
 	"\x11dispatch_imported\x18\x1b \x01(\v2\x1f.weir.inbox.v1.DispatchImportedH\x00R\x10dispatchImportedB\a\n" +
-	"\x05event\"\xd4\x01\n" +
+	"\x05event\"\x95\x02\n" +
 	"\x10MessagesEnqueued\x12\x12\n" +
 	"\x04goal\x18\x01 \x01(\tR\x04goal\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\tR\x06sender\x12 \n" +
@@ -2110,7 +2130,8 @@ const file_weir_inbox_v1_events_proto_rawDesc = "" +
 	"onBehalfOf\x12\x18\n" +
 	"\asession\x18\x04 \x01(\tR\asession\x12\x1c\n" +
 	"\toperation\x18\x05 \x01(\tR\toperation\x12:\n" +
-	"\bmessages\x18\x06 \x03(\v2\x1e.weir.inbox.v1.EnqueuedMessageR\bmessages\"\xd1\x03\n" +
+	"\bmessages\x18\x06 \x03(\v2\x1e.weir.inbox.v1.EnqueuedMessageR\bmessages\x12?\n" +
+	"\rforget_before\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\fforgetBefore\"\xd1\x03\n" +
 	"\x0fEnqueuedMessage\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x12\n" +
@@ -2127,7 +2148,7 @@ const file_weir_inbox_v1_events_proto_rawDesc = "" +
 	"\x13replaced_message_id\x18\t \x01(\tR\x11replacedMessageId\x12'\n" +
 	"\x0fconversation_id\x18\n" +
 	" \x01(\tR\x0econversationId\x12 \n" +
-	"\vfingerprint\x18\v \x01(\fR\vfingerprint\"\xa6\x02\n" +
+	"\vfingerprint\x18\v \x01(\fR\vfingerprint\"\xcd\x02\n" +
 	"\x0fMessagesClaimed\x12\x12\n" +
 	"\x04goal\x18\x01 \x01(\tR\x04goal\x12\x1d\n" +
 	"\n" +
@@ -2138,7 +2159,8 @@ const file_weir_inbox_v1_events_proto_rawDesc = "" +
 	"\vmessage_ids\x18\x05 \x03(\tR\n" +
 	"messageIds\x12F\n" +
 	"\x11lease_expire_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0fleaseExpireTime\x12:\n" +
-	"\brefusals\x18\a \x03(\v2\x1e.weir.inbox.v1.DeliveryRefusalR\brefusals\"~\n" +
+	"\brefusals\x18\a \x03(\v2\x1e.weir.inbox.v1.DeliveryRefusalR\brefusals\x12%\n" +
+	"\x0emax_deliveries\x18\b \x01(\x05R\rmaxDeliveries\"~\n" +
 	"\x0fDeliveryRefusal\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x16\n" +
@@ -2322,29 +2344,30 @@ var file_weir_inbox_v1_events_proto_depIdxs = []int32{
 	22, // 16: weir.inbox.v1.Event.dispatch_failed:type_name -> weir.inbox.v1.DispatchFailed
 	23, // 17: weir.inbox.v1.Event.dispatch_imported:type_name -> weir.inbox.v1.DispatchImported
 	2,  // 18: weir.inbox.v1.MessagesEnqueued.messages:type_name -> weir.inbox.v1.EnqueuedMessage
-	24, // 19: weir.inbox.v1.EnqueuedMessage.not_before:type_name -> google.protobuf.Timestamp
-	24, // 20: weir.inbox.v1.EnqueuedMessage.expire_time:type_name -> google.protobuf.Timestamp
-	25, // 21: weir.inbox.v1.EnqueuedMessage.busy_policy:type_name -> weir.inbox.v1.BusyPolicy
-	24, // 22: weir.inbox.v1.MessagesClaimed.lease_expire_time:type_name -> google.protobuf.Timestamp
-	4,  // 23: weir.inbox.v1.MessagesClaimed.refusals:type_name -> weir.inbox.v1.DeliveryRefusal
-	26, // 24: weir.inbox.v1.DeliveryRefusal.reason:type_name -> weir.inbox.v1.RefusalReason
-	24, // 25: weir.inbox.v1.LeaseExtended.lease_expire_time:type_name -> google.protobuf.Timestamp
-	24, // 26: weir.inbox.v1.MessagesReleased.not_before:type_name -> google.protobuf.Timestamp
-	27, // 27: weir.inbox.v1.InboxStateChanged.state:type_name -> weir.inbox.v1.InboxState
-	13, // 28: weir.inbox.v1.GoalImported.messages:type_name -> weir.inbox.v1.ImportedMessage
-	14, // 29: weir.inbox.v1.GoalImported.items:type_name -> weir.inbox.v1.ImportedItem
-	24, // 30: weir.inbox.v1.ImportedMessage.enqueue_time:type_name -> google.protobuf.Timestamp
-	28, // 31: weir.inbox.v1.ImportedMessage.state:type_name -> weir.inbox.v1.MessageState
-	29, // 32: weir.inbox.v1.ImportedItem.state:type_name -> weir.inbox.v1.DispatchState
-	16, // 33: weir.inbox.v1.DispatchBegun.plan:type_name -> weir.inbox.v1.DispatchPlan
-	30, // 34: weir.inbox.v1.DispatchReported.kind:type_name -> weir.inbox.v1.ReportKind
-	31, // 35: weir.inbox.v1.DispatchReported.evidence:type_name -> weir.inbox.v1.Evidence
-	14, // 36: weir.inbox.v1.DispatchImported.item:type_name -> weir.inbox.v1.ImportedItem
-	37, // [37:37] is the sub-list for method output_type
-	37, // [37:37] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	24, // 19: weir.inbox.v1.MessagesEnqueued.forget_before:type_name -> google.protobuf.Timestamp
+	24, // 20: weir.inbox.v1.EnqueuedMessage.not_before:type_name -> google.protobuf.Timestamp
+	24, // 21: weir.inbox.v1.EnqueuedMessage.expire_time:type_name -> google.protobuf.Timestamp
+	25, // 22: weir.inbox.v1.EnqueuedMessage.busy_policy:type_name -> weir.inbox.v1.BusyPolicy
+	24, // 23: weir.inbox.v1.MessagesClaimed.lease_expire_time:type_name -> google.protobuf.Timestamp
+	4,  // 24: weir.inbox.v1.MessagesClaimed.refusals:type_name -> weir.inbox.v1.DeliveryRefusal
+	26, // 25: weir.inbox.v1.DeliveryRefusal.reason:type_name -> weir.inbox.v1.RefusalReason
+	24, // 26: weir.inbox.v1.LeaseExtended.lease_expire_time:type_name -> google.protobuf.Timestamp
+	24, // 27: weir.inbox.v1.MessagesReleased.not_before:type_name -> google.protobuf.Timestamp
+	27, // 28: weir.inbox.v1.InboxStateChanged.state:type_name -> weir.inbox.v1.InboxState
+	13, // 29: weir.inbox.v1.GoalImported.messages:type_name -> weir.inbox.v1.ImportedMessage
+	14, // 30: weir.inbox.v1.GoalImported.items:type_name -> weir.inbox.v1.ImportedItem
+	24, // 31: weir.inbox.v1.ImportedMessage.enqueue_time:type_name -> google.protobuf.Timestamp
+	28, // 32: weir.inbox.v1.ImportedMessage.state:type_name -> weir.inbox.v1.MessageState
+	29, // 33: weir.inbox.v1.ImportedItem.state:type_name -> weir.inbox.v1.DispatchState
+	16, // 34: weir.inbox.v1.DispatchBegun.plan:type_name -> weir.inbox.v1.DispatchPlan
+	30, // 35: weir.inbox.v1.DispatchReported.kind:type_name -> weir.inbox.v1.ReportKind
+	31, // 36: weir.inbox.v1.DispatchReported.evidence:type_name -> weir.inbox.v1.Evidence
+	14, // 37: weir.inbox.v1.DispatchImported.item:type_name -> weir.inbox.v1.ImportedItem
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_weir_inbox_v1_events_proto_init() }
