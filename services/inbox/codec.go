@@ -90,7 +90,7 @@ const (
 	inboxBytes    = 2 << 10
 	messageBytes  = 1400
 	deliveryBytes = 120
-	finishedBytes = 64
+	finishedBytes = 72
 	dispatchBytes = 500
 )
 

@@ -15,9 +15,6 @@ import (
 	"weir/internal/serve"
 )
 
-// itself is the credential of the inbox.
-var itself = identity.Caller{Tenant: identity.AnyTenant, Subject: self, Scopes: []string{"conversation.read", "conversation.write", "gate.check"}}
-
 // peers are a gate and a conversation service behind the interceptors of the real
 // ones, which know what the test tells them: everybody is in good standing, and every
 // conversation is there, but for what is listed.

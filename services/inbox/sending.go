@@ -178,9 +178,11 @@ func (s *dispatcher) tell(ctx context.Context, t task) error {
 		return fault.New(fault.Bug, "a message cannot be written as JSON").Wrap(err)
 	}
 	_, _, err = do(ctx, s.inboxes, inboxKey(t.key.Tenant, t.worker), decideEnqueue, enqueue{
-		Goal:   t.worker,
-		Sender: origin{Subject: t.state.Owner, OnBehalfOf: chain(t.plan.GetOnBehalfOf()), Session: t.plan.GetSession(), Operation: t.plan.GetOperation()},
-		Rules:  s.rules,
+		Goal: t.worker,
+		Sender: origin{
+			Subject: t.state.Owner, OnBehalfOf: chain(t.plan.GetOnBehalfOf()), Session: t.plan.GetSession(), Operation: t.plan.GetOperation(),
+		},
+		Rules: s.rules,
 		Messages: []newMessage{{
 			ID:           t.derived(workPrefix, "inbox"),
 			Body:         string(body),

@@ -63,7 +63,7 @@ func (r *rig) start() *meshtest.Service {
 			Serve: c, Limit: 60, Gate: r.peers.Addr, Conversation: r.peers.Addr,
 			Stores: backend.Config{NATS: r.nats.URL(), Redis: r.redis.URL(), Replicas: 1},
 		})
-	}, itself)
+	}, inboxItself)
 }
 
 // client calls a replica as somebody.

@@ -17,18 +17,18 @@ import (
 	"weir/internal/meshtest"
 )
 
-// amy sends by the registry's operation inbox/send, for ann.
-var amy = identity.Caller{
-	Tenant: "acme", Subject: "agent:alice", Session: "run-1", OnBehalfOf: []string{"human:ann"}, Operation: "inbox/send",
+// allie sends by the registry's operation inbox/send, for ann.
+var allie = identity.Caller{
+	Tenant: "acme", Subject: "agent:allie", Session: "run-1", OnBehalfOf: []string{"human:ann"}, Operation: "inbox/send",
 }
 
-// byRegistry enqueues for amy, as the registry does.
+// byRegistry enqueues for allie, as the registry does.
 func (r *rig) byRegistry(goal, id string) {
 	r.t.Helper()
 	registry := identity.Caller{Tenant: identity.AnyTenant, Subject: "service:registry", Scopes: []string{"inbox.enqueue"}}
-	_, err := r.as(registry).Enqueue(identity.ActFor(r.t.Context(), amy), &inboxv1.EnqueueRequest{Goal: goal, MessageId: id, Body: "body of " + id})
+	_, err := r.as(registry).Enqueue(identity.ActFor(r.t.Context(), allie), &inboxv1.EnqueueRequest{Goal: goal, MessageId: id, Body: "body of " + id})
 	if err != nil {
-		r.t.Fatalf("enqueue %s for amy: %v", id, err)
+		r.t.Fatalf("enqueue %s for allie: %v", id, err)
 	}
 }
 
@@ -37,7 +37,7 @@ func (r *rig) bySpeech(conversation string) (id string) {
 	r.t.Helper()
 	depth := r.as(bob).inbox("bob").GetDepth()
 	r.conversations().append(conversation, 1, &conversationv1.AppendedMessage{
-		MessageId: "m", Author: amy.Subject, OnBehalfOf: amy.OnBehalfOf, Session: amy.Session, Operation: "conversation/say",
+		MessageId: "m", Author: allie.Subject, OnBehalfOf: allie.OnBehalfOf, Session: allie.Session, Operation: "conversation/say",
 		Parts: text("hello"), Addressed: []string{"agent:bob"},
 	})
 	meshtest.Eventually(r.t, "bob is told", func() bool { return r.as(bob).inbox("bob").GetDepth() > depth })
@@ -52,14 +52,14 @@ func TestAMessageFromWhoMayNotSendAnyMoreIsANoticeInItsPlace(t *testing.T) {
 		stop func(*peers)
 		want inboxv1.RefusalReason
 	}{
-		"the sender is disabled":              {sent, func(p *peers) { p.disabled = []string{"agent:alice"} }, inboxv1.RefusalReason_REFUSAL_REASON_SENDER_DISABLED},
+		"the sender is disabled":              {sent, func(p *peers) { p.disabled = []string{"agent:allie"} }, inboxv1.RefusalReason_REFUSAL_REASON_SENDER_DISABLED},
 		"one for whom it sent is disabled":    {sent, func(p *peers) { p.disabled = []string{"human:ann"} }, inboxv1.RefusalReason_REFUSAL_REASON_SENDER_DISABLED},
-		"the sender is confined":              {sent, func(p *peers) { p.confined = []string{"agent:alice"} }, inboxv1.RefusalReason_REFUSAL_REASON_SENDER_CONFINED},
+		"the sender is confined":              {sent, func(p *peers) { p.confined = []string{"agent:allie"} }, inboxv1.RefusalReason_REFUSAL_REASON_SENDER_CONFINED},
 		"the sender's session is confined":    {sent, func(p *peers) { p.confined = []string{"run-1"} }, inboxv1.RefusalReason_REFUSAL_REASON_SENDER_CONFINED},
-		"the operation is granted no more":    {sent, func(p *peers) { p.ungranted = []string{"agent:alice inbox/send"} }, inboxv1.RefusalReason_REFUSAL_REASON_SENDER_NOT_GRANTED},
+		"the operation is granted no more":    {sent, func(p *peers) { p.ungranted = []string{"agent:allie inbox/send"} }, inboxv1.RefusalReason_REFUSAL_REASON_SENDER_NOT_GRANTED},
 		"the conversation is deleted":         {said, func(p *peers) { p.gone = []string{"plans"} }, inboxv1.RefusalReason_REFUSAL_REASON_CONVERSATION_GONE},
-		"who spoke is disabled":               {said, func(p *peers) { p.disabled = []string{"agent:alice"} }, inboxv1.RefusalReason_REFUSAL_REASON_SENDER_DISABLED},
-		"what it spoke by is granted no more": {said, func(p *peers) { p.ungranted = []string{"agent:alice conversation/say"} }, inboxv1.RefusalReason_REFUSAL_REASON_SENDER_NOT_GRANTED},
+		"who spoke is disabled":               {said, func(p *peers) { p.disabled = []string{"agent:allie"} }, inboxv1.RefusalReason_REFUSAL_REASON_SENDER_DISABLED},
+		"what it spoke by is granted no more": {said, func(p *peers) { p.ungranted = []string{"agent:allie conversation/say"} }, inboxv1.RefusalReason_REFUSAL_REASON_SENDER_NOT_GRANTED},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -72,8 +72,8 @@ func TestAMessageFromWhoMayNotSendAnyMoreIsANoticeInItsPlace(t *testing.T) {
 			claimed := to.claim("bob", "1", 10, time.Minute)
 			wantIDs(t, claimed.GetMessages(), "a", id, "c")
 			notice := claimed.GetMessages()[1]
-			if notice.GetRefusal().GetReason() != c.want || notice.GetBody() != "" || notice.GetSender() != "agent:alice" ||
-				!slices.Equal(notice.GetOnBehalfOf(), amy.OnBehalfOf) || notice.GetOperation() == "" {
+			if notice.GetRefusal().GetReason() != c.want || notice.GetBody() != "" || notice.GetSender() != "agent:allie" ||
+				!slices.Equal(notice.GetOnBehalfOf(), allie.OnBehalfOf) || notice.GetOperation() == "" {
 				t.Fatalf("the notice is %v", notice)
 			}
 			if since := time.Since(notice.GetRefusal().GetRefuseTime().AsTime()); since < 0 || since > time.Minute {
@@ -116,7 +116,7 @@ func TestAMessageFromWhoMayNotSendAnyMoreIsANoticeInItsPlace(t *testing.T) {
 func TestAMessageWhoseSenderIsBackBeforeItsDeliveryIsDelivered(t *testing.T) {
 	r := newRig(t)
 	r.byRegistry("bob", "m")
-	r.peers.tell(func() { r.peers.disabled = []string{"agent:alice"} })
+	r.peers.tell(func() { r.peers.disabled = []string{"agent:allie"} })
 	wantIDs(t, r.as(bob).peek("bob"), "m") // to look is not to deliver
 	r.peers.tell(func() { r.peers.disabled = nil })
 	m := r.as(bob).claim("bob", "1", 1, time.Minute).GetMessages()[0]

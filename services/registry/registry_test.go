@@ -410,7 +410,7 @@ func TestListOperationsPages(t *testing.T) {
 			break
 		}
 	}
-	if fmt.Sprint(got) != "[conversation/list conversation/read conversation/say conversation/start group/start]" {
+	if fmt.Sprint(got) != "[conversation/list conversation/read conversation/say conversation/start dispatch/start group/start inbox/send]" {
 		t.Fatalf("got %v", got)
 	}
 	_, err := r.operations(alice).ListOperations(t.Context(), &registryv1.ListOperationsRequest{PageToken: "../x"})
