@@ -214,6 +214,7 @@ func refusedByField(pending, ready, noted string) []badRequest {
 	match := &gatev1.MatchGrantsRequest{Operations: []string{"a/b"}}
 	row(gatev1.GateService_MatchGrants_FullMethodName, match, "operations", fault.FieldInvalid, tooMany(1000))
 	row(gatev1.GateService_MatchGrants_FullMethodName, match, "operations[0]", fault.FieldInvalid, over(200))
+	row(gatev1.GateService_CheckStanding_FullMethodName, &gatev1.CheckStandingRequest{}, "operation", fault.FieldInvalid, names[1:]) // none is fine
 	row(gatev1.GateService_Redeem_FullMethodName, redeem, "approval_id", fault.IDMalformed, required(ids))
 	row(gatev1.GateService_Redeem_FullMethodName, redeem, "request_id", fault.IDMalformed, required(ids))
 	row(gatev1.GateService_Redeem_FullMethodName, redeem, "operation", fault.FieldInvalid, names)

@@ -88,9 +88,9 @@ func piece(field string) int {
 // What a state costs in memory, with its share of the indexes.
 const (
 	inboxBytes    = 2 << 10
-	messageBytes  = 1200
+	messageBytes  = 1400
 	deliveryBytes = 120
-	finishedBytes = 64
+	finishedBytes = 72
 	dispatchBytes = 500
 )
 

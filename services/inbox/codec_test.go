@@ -14,19 +14,27 @@ import (
 func filled(t testing.TB, waiting, ended int) *script {
 	p := newScript(t)
 	now := start
-	for i := range ended {
-		id := fmt.Sprint("old-", i)
-		p.must(now)(decideEnqueue(p.state, put(newMessage{ID: id, Body: "hello"}), now))
-		if i%100 != 99 && i != ended-1 {
-			continue
+	// batches of the most that one event takes
+	batches := func(prefix string, n int, then func(batch []string)) {
+		for from := 0; from < n; from += 100 {
+			var messages []newMessage
+			var ids []string
+			for i := from; i < min(n, from+100); i++ {
+				ids = append(ids, fmt.Sprint(prefix, i))
+				messages = append(messages, newMessage{
+					ID: ids[len(ids)-1], Body: "hello", Priority: int32(i % 3), Policy: policies["replace"], BusyKey: fmt.Sprint(i),
+				})
+			}
+			p.must(now)(decideEnqueue(p.state, put(messages...), now))
+			then(ids)
 		}
-		p.must(now)(decideClaim(p.state, claim{Goal: "bob", Request: id, Claimant: "agent:bob", Token: id, Max: 100, Lease: time.Hour, Rules: ruled(maxLimit)}, now))
-		p.must(now)(decideDone(p.state, holding{Goal: "bob", IDs: p.state.held(id, now), Token: id, Actor: "agent:bob"}, now))
+	}
+	batches("old-", ended, func(ids []string) {
+		p.must(now)(decideClaim(p.state, claim{Goal: "bob", Request: ids[0], Token: ids[0], Max: 100, Lease: time.Hour, Rules: ruled(maxLimit)}, now))
+		p.must(now)(decideDone(p.state, holding{Goal: "bob", IDs: ids, Token: ids[0]}, now))
 		now = now.Add(time.Second)
-	}
-	for i := range waiting {
-		p.must(now)(decideEnqueue(p.state, put(newMessage{ID: fmt.Sprint("m-", i), Body: "hello", Priority: int32(i % 3)}), now))
-	}
+	})
+	batches("m-", waiting, func([]string) {})
 	return p
 }
 
@@ -70,42 +78,10 @@ func TestAnEventTouchesAsManyFieldsInAFullInbox(t *testing.T) {
 			t.Errorf("%s touched %s, want %s", event, got, want)
 		}
 	}
-	step("enqueue", "root m:m-1999")
+	p.must(now)(decideEnqueue(p.state, put(newMessage{ID: "new", Body: "hello"}), now))
+	step("enqueue", "root m:new")
 	p.must(now)(decideClaim(p.state, claim{Goal: "bob", Request: "r", Token: "t", Max: 1, Lease: time.Minute, Rules: ruled(maxLimit)}, now))
 	step("claim", "root m:m-2")
 	p.must(now)(decideDone(p.state, holding{Goal: "bob", IDs: []string{"m-2"}, Token: "t"}, now))
 	step("done", "root m:m-2 d:1")
-}
-
-// What a command costs at a depth, without the stores.
-func BenchmarkCycle(b *testing.B) {
-	for _, depth := range []int{10, 1000, 9000} {
-		p := filled(b, depth, 100)
-		now := p.state.Updated
-		n := 0
-		run := func(b *testing.B, what func()) {
-			for b.Loop() {
-				what()
-			}
-		}
-		b.Run(fmt.Sprint("depth=", depth), func(b *testing.B) {
-			run(b, func() {
-				n++
-				id := fmt.Sprint("n", n)
-				p.must(now)(decideEnqueue(p.state, put(newMessage{ID: id, Body: "hello"}), now))
-				p.must(now)(decideClaim(p.state, claim{Goal: "bob", Request: id, Token: id, Max: 1, Lease: time.Minute, Rules: ruled(maxLimit)}, now))
-				p.must(now)(decideDone(p.state, holding{Goal: "bob", IDs: p.state.held(id, now), Token: id}, now))
-			})
-		})
-	}
-}
-
-// What it costs to read a document back, when memory does not have the state.
-func BenchmarkDecode(b *testing.B) {
-	p := filled(b, 9000, 9000)
-	for b.Loop() {
-		if _, err := (inboxCodec{}).Decode(p.document); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

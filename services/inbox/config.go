@@ -122,8 +122,9 @@ func Run(ctx context.Context, cfg Config) error {
 	return serve.Run(ctx, cfg.Serve, serve.Service{
 		Name: "inbox",
 		Register: func(s *grpc.Server) {
-			register(s, &inboxServer{inboxes: inboxes, letters: letters{b.Journal}, hub: hub, rules: cfg.rules()},
-				&dispatchServer{backend: b, dispatches: dispatches, dispatcher: dispatcher})
+			register(s, &inboxServer{
+				inboxes: inboxes, letters: letters{b.Journal}, hub: hub, checks: newChecks(gate, conversation), rules: cfg.rules(),
+			}, &dispatchServer{backend: b, dispatches: dispatches, dispatcher: dispatcher})
 		},
 		Healthy: b.Journal.Healthy,
 		Metrics: hub.metrics(),

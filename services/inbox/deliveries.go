@@ -94,9 +94,11 @@ func (d *deliveries) deliver(ctx context.Context, tenant, conversation string, p
 	var failed []error
 	for _, goal := range addressed {
 		_, _, err := makingRoom(ctx, d.inboxes, inboxKey(tenant, goal), decideEnqueue, enqueue{
-			Goal:   goal,
-			Sender: origin{Subject: said.GetAuthor()},
-			Rules:  d.rules,
+			Goal: goal,
+			Sender: origin{
+				Subject: said.GetAuthor(), OnBehalfOf: chain(said.GetOnBehalfOf()), Session: said.GetSession(), Operation: said.GetOperation(),
+			},
+			Rules: d.rules,
 			Messages: []newMessage{{
 				ID:           deliveredID(conversation, said.GetMessageId()),
 				Body:         string(body),

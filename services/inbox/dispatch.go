@@ -409,7 +409,7 @@ func decideDispatch(d dispatch, c giving, _ time.Time) (*inboxv1.Event, error) {
 	return c.begun(d, &inboxv1.DispatchPlan{
 		RequestId: c.Request, Worker: c.Worker, ConversationId: conversation, Seed: c.Seed, Title: c.Title,
 		Priority: c.Priority, WaitsFor: c.WaitsFor, Fingerprint: c.fingerprint(),
-		OnBehalfOf: c.Owner.OnBehalfOf, Session: c.Owner.Session, Confined: c.Owner.Confined,
+		OnBehalfOf: c.Owner.OnBehalfOf, Session: c.Owner.Session, Operation: c.Owner.Operation, Confined: c.Owner.Confined,
 	}), nil
 }
 

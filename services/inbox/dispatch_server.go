@@ -220,7 +220,7 @@ func (s *dispatchServer) joined(ctx context.Context, caller identity.Caller, d d
 	_, err := s.dispatcher.conversations.GetConversation(identity.ActFor(ctx, caller), &conversationv1.GetConversationRequest{
 		ConversationId: d.ConversationID,
 	})
-	if fault.From(err).Kind() == fault.KindNotFound {
+	if fault.Is(err, fault.ConversationNotFound) {
 		return false, nil
 	}
 	return err == nil, err

@@ -42,6 +42,7 @@ type workRig struct {
 func newWorkRig(t *testing.T) *workRig {
 	t.Parallel()
 	r := &workRig{rig: &rig{t: t, nats: meshtest.StartNATS(t), redis: meshtest.StartRedis(t), issuer: meshtest.NewIssuer(t)}}
+	r.peers = startPeers(r.issuer)
 	r.talks = startConversations(t, r.issuer)
 	r.inbox = r.replica(nil)
 	return r
@@ -52,7 +53,7 @@ func (r *workRig) replica(before func(string)) *meshtest.Service {
 	r.t.Helper()
 	return r.issuer.Serve(func(ctx context.Context, c serve.Config) error {
 		return Run(ctx, Config{
-			Serve: c, Limit: 60, Gate: nobody, Conversation: r.talks.addr, before: before,
+			Serve: c, Limit: 60, Gate: r.peers.Addr, Conversation: r.talks.addr, before: before,
 			Stores: backend.Config{NATS: r.nats.URL(), Redis: r.redis.URL(), Replicas: 1},
 		})
 	}, inboxItself)

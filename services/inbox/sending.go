@@ -135,7 +135,7 @@ func (s *dispatcher) task(ctx context.Context, key journal.Key, d dispatch) (tas
 func (t task) asOwner(ctx context.Context) context.Context {
 	return identity.ActFor(ctx, identity.Caller{
 		Tenant: t.key.Tenant, Subject: t.state.Owner, Session: t.plan.GetSession(),
-		Confined: t.plan.GetConfined(), OnBehalfOf: t.plan.GetOnBehalfOf(),
+		Confined: t.plan.GetConfined(), OnBehalfOf: t.plan.GetOnBehalfOf(), Operation: t.plan.GetOperation(),
 	})
 }
 
@@ -178,9 +178,11 @@ func (s *dispatcher) tell(ctx context.Context, t task) error {
 		return fault.New(fault.Bug, "a message cannot be written as JSON").Wrap(err)
 	}
 	_, _, err = do(ctx, s.inboxes, inboxKey(t.key.Tenant, t.worker), decideEnqueue, enqueue{
-		Goal:   t.worker,
-		Sender: origin{Subject: t.state.Owner, OnBehalfOf: t.plan.GetOnBehalfOf(), Session: t.plan.GetSession()},
-		Rules:  s.rules,
+		Goal: t.worker,
+		Sender: origin{
+			Subject: t.state.Owner, OnBehalfOf: chain(t.plan.GetOnBehalfOf()), Session: t.plan.GetSession(), Operation: t.plan.GetOperation(),
+		},
+		Rules: s.rules,
 		Messages: []newMessage{{
 			ID:           t.derived(workPrefix, "inbox"),
 			Body:         string(body),

@@ -27,6 +27,7 @@ type inboxServer struct {
 	inboxes *inboxLoop
 	letters letters
 	hub     *hub
+	checks  *checks
 	rules   rules
 }
 
@@ -103,7 +104,7 @@ func (s *inboxServer) enqueue(ctx context.Context, goal string, messages []enque
 	}
 	c := enqueue{
 		Goal: goal, Rules: s.rules, Batch: batch,
-		Sender: origin{Subject: caller.Subject, OnBehalfOf: caller.OnBehalfOf, Session: caller.Session},
+		Sender: origin{Subject: caller.Subject, OnBehalfOf: chain(caller.OnBehalfOf), Session: caller.Session, Operation: caller.Operation},
 	}
 	for i, m := range messages {
 		if err := checkChosenID(c.field(i, "message_id"), m.GetMessageId()); err != nil {
@@ -192,7 +193,7 @@ func (s *inboxServer) Claim(ctx context.Context, in *inboxv1.ClaimRequest) (*inb
 		Rules:    s.rules,
 	}
 	after, at, err := s.hub.claim(ctx, key, command.Request, wait, func(ctx context.Context) (aggregate.Snapshot[inbox], time.Time, error) {
-		return do(ctx, s.inboxes, key, decideClaim, command)
+		return s.checks.deliver(ctx, s.inboxes, key, command)
 	})
 	if err != nil {
 		return nil, err

@@ -43,12 +43,14 @@ type rig struct {
 	nats   *meshtest.NATS
 	redis  *meshtest.Redis
 	issuer *meshtest.Issuer
+	peers  *peers
 	inbox  *meshtest.Service
 }
 
 func newRig(t *testing.T) *rig {
 	t.Parallel() // the tests wait more than they work
 	r := &rig{t: t, nats: meshtest.StartNATS(t), redis: meshtest.StartRedis(t), issuer: meshtest.NewIssuer(t)}
+	r.peers = startPeers(r.issuer)
 	r.inbox = r.start()
 	return r
 }
@@ -58,10 +60,10 @@ func (r *rig) start() *meshtest.Service {
 	r.t.Helper()
 	return r.issuer.Serve(func(ctx context.Context, c serve.Config) error {
 		return Run(ctx, Config{
-			Serve: c, Limit: 60, Gate: nobody, Conversation: nobody,
+			Serve: c, Limit: 60, Gate: r.peers.Addr, Conversation: r.peers.Addr,
 			Stores: backend.Config{NATS: r.nats.URL(), Redis: r.redis.URL(), Replicas: 1},
 		})
-	}, identity.Caller{})
+	}, inboxItself)
 }
 
 // client calls a replica as somebody.

@@ -20,7 +20,6 @@ import (
 	"weir/internal/aggregate"
 	"weir/internal/backend"
 	"weir/internal/fault"
-	"weir/internal/identity"
 	"weir/internal/journal"
 	"weir/internal/meshtest"
 	"weir/internal/serve"
@@ -62,10 +61,10 @@ func (r *rig) measured() measured {
 	m.Service = r.issuer.Serve(func(ctx context.Context, c serve.Config) error {
 		c.Registry = m.metrics
 		return Run(ctx, Config{
-			Serve: c, Limit: maxLimit, Gate: nobody, Conversation: nobody,
+			Serve: c, Limit: maxLimit, Gate: r.peers.Addr, Conversation: r.peers.Addr,
 			Stores: backend.Config{NATS: r.nats.URL(), Redis: r.redis.URL(), Replicas: 1},
 		})
-	}, identity.Caller{})
+	}, inboxItself)
 	return m
 }
 
