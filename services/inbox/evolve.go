@@ -193,7 +193,7 @@ func (s inbox) finish(id string, fingerprint []byte, as standing) inbox {
 	var bucket uint64
 	s.finished, bucket = s.finished.with(ended{id: hashID(id), print: printOf(fingerprint), at: second(s.Updated), as: uint8(as)})
 	s.touch(bucket)
-	s.finished = s.finished.bounded(s.touch)
+	s.finished = s.finished.bounded(maxBuckets, s.touch)
 	return s
 }
 
