@@ -19,12 +19,12 @@ import (
 
 // The groups of commands call different services.
 func TestWhichServiceACommandCalls(t *testing.T) {
-	for command, want := range map[string][2]string{
-		"policy export": {"127.0.0.1:7001", "The gate"}, "approvals list": {"127.0.0.1:7001", "The gate"}, "audit list": {"127.0.0.1:7001", "The gate"},
-		"conversation export": {"127.0.0.1:7003", "The conversation"}, "inbox list": {"127.0.0.1:7004", "The inbox"}, "dispatch list": {"127.0.0.1:7004", "The inbox"},
+	for command, want := range map[string]string{
+		"policy export": "127.0.0.1:7001", "approvals list": "127.0.0.1:7001", "audit list": "127.0.0.1:7001",
+		"conversation export": "127.0.0.1:7003", "inbox list": "127.0.0.1:7004", "dispatch list": "127.0.0.1:7004",
 	} {
 		stdout, stderr, code := run(t, 20*time.Second, append(strings.Fields(command), "--help")...)
-		if code != 0 || !strings.Contains(stdout, `--addr="`+want[0]+`"`) || !strings.Contains(stdout, want[1]) {
+		if code != 0 || !strings.Contains(stdout, `--addr="`+want+`"`) {
 			t.Errorf("%s: %s%s", command, stdout, stderr)
 		}
 	}

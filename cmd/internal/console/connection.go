@@ -15,10 +15,10 @@ import (
 )
 
 // Connection is how a client command reaches a service. Commands embed it, for flags of
-// the same names everywhere. Which service that is, the group of the commands says, by
-// kong's tags set:"service=NAME" and set:"addr=HOST:PORT".
+// the same names everywhere. Where that service is by default, the group of the commands
+// says, with kong's tag set:"addr=HOST:PORT".
 type Connection struct {
-	Addr      string      `help:"The ${service} of the mesh, as host and port." default:"${addr}"`
+	Addr      string      `help:"The service of the mesh that this calls, as host and port." default:"${addr}"`
 	Data      home.Folder `help:"Data folder of the mesh, with the ready-made token to call with." default:".weir"`
 	Token     string      `help:"File of a token to call with instead." placeholder:"FILE"`
 	CA        string      `name:"ca" help:"Authorities that sign the service's certificate (PEM); the system's by default. On loopback there is no TLS without it." placeholder:"FILE"`
