@@ -33,9 +33,9 @@ import (
 // Limits of a state file. Those of a message and of an inbox hold besides.
 const (
 	maxStateFile = 2 << 20
-	// maxStateMessages is how many ids an inbox can remember, since all of the
-	// messages may be done.
-	maxStateMessages = maxFinished
+	// maxStateMessages is what an inbox can be told to hold at most. More of them
+	// must not wait than this one may hold.
+	maxStateMessages = maxLimit
 	// maxStateItems bounds how many aggregates one import makes.
 	maxStateItems = 1000
 	maxAttempts   = 1_000_000
@@ -80,8 +80,9 @@ type stateFile struct {
 }
 
 // readStateFile reads all of a state file, or refuses it with the place that is
-// wrong, the limit and the reason. Nothing of a message's text is repeated.
-func readStateFile(text string, now time.Time) (stateFile, error) {
+// wrong, the limit and the reason. Nothing of a message's text is repeated. A text
+// may have as many bytes as a body.
+func readStateFile(text string, body int, now time.Time) (stateFile, error) {
 	if len(text) > maxStateFile {
 		return stateFile{}, tooMany("state_json", "bytes", len(text), maxStateFile)
 	}
@@ -95,7 +96,7 @@ func readStateFile(text string, now time.Time) (stateFile, error) {
 	if err := decoder.Decode(&content); err != nil {
 		return stateFile{}, fault.New(fault.Bug, "canonical JSON cannot be read").Wrap(err)
 	}
-	r := stateReader{now: now}
+	r := stateReader{body: body, now: now}
 	file := r.file(content)
 	return file, r.refusal
 }
@@ -103,6 +104,7 @@ func readStateFile(text string, now time.Time) (stateFile, error) {
 // stateReader walks what a state file holds. The first refusal stays, and from then
 // on nothing that is read counts.
 type stateReader struct {
+	body    int
 	now     time.Time
 	refusal error
 }
@@ -177,14 +179,16 @@ func (r *stateReader) message(place string, content any) *inboxv1.ImportedMessag
 		EnqueueTime: timestamppb.New(r.past(place+".enqueued_at", fields["enqueued_at"])),
 		State:       stateIn(r, place+".state", fields["state"], messageStatesInFiles),
 	}
-	if strings.HasPrefix(m.GetMessageId(), deliveredPrefix) {
-		r.refuse(place+".id", "must not begin with "+deliveredPrefix)
+	for _, own := range ownPrefixes {
+		if strings.HasPrefix(m.GetMessageId(), own) {
+			r.refuse(place+".id", "must not begin with "+own)
+		}
 	}
 	switch size := len(m.GetBody()); {
 	case size == 0:
 		r.refuse(place+".text", "must not be empty")
-	case size > maxBody:
-		r.fail(tooMany(place+".text", "bytes", size, maxBody))
+	case size > r.body:
+		r.fail(tooMany(place+".text", "bytes", size, r.body))
 	}
 	return m
 }
@@ -202,7 +206,7 @@ func (r *stateReader) items(content any) []*inboxv1.ImportedItem {
 	items := make([]*inboxv1.ImportedItem, 0, len(table))
 	seen := make(map[string]string, len(table))
 	for _, name := range slices.Sorted(maps.Keys(table)) {
-		place := "dispatch[" + strconv.Quote(name) + "]"
+		place := "dispatch[" + quoted(name) + "]"
 		if utf8.RuneCountInString(name) > maxItem || !itemPattern.MatchString(name) {
 			r.refuse(place, fmt.Sprintf("an item must be 1 to %d characters, not blank, no control characters", maxItem))
 			return nil
@@ -249,6 +253,9 @@ func (r *stateReader) object(place string, content any, names ...string) map[str
 	}
 	return fields
 }
+
+// quoted is an item as a place names it.
+func quoted(item string) string { return strconv.Quote(item) }
 
 func (r *stateReader) text(place string, content any) string {
 	text, ok := content.(string)

@@ -14,7 +14,7 @@ import (
 func TestStateFiles(t *testing.T) {
 	datadriven.Walk(t, "testdata/statefiles", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			file, err := readStateFile(d.Input, start)
+			file, err := readStateFile(d.Input, defaultBody, start)
 			if err != nil {
 				return refused(err) + "\n"
 			}
@@ -57,9 +57,9 @@ func TestStateFilesThatAreTooLargeOrNoText(t *testing.T) {
 		field  string
 		limit  string
 	}{
-		"the largest text":   {messages(1, strings.Repeat("x", maxBody)), "", "", ""},
-		"a byte more":        {messages(1, strings.Repeat("x", maxBody+1)), fault.TooLarge, "inbox[0].text", "65536"},
-		"in bytes":           {messages(1, strings.Repeat("ö", maxBody/2)+"x"), fault.TooLarge, "inbox[0].text", "65536"},
+		"the largest text":   {messages(1, strings.Repeat("x", defaultBody)), "", "", ""},
+		"a byte more":        {messages(1, strings.Repeat("x", defaultBody+1)), fault.TooLarge, "inbox[0].text", "65536"},
+		"in bytes":           {messages(1, strings.Repeat("ö", defaultBody/2)+"x"), fault.TooLarge, "inbox[0].text", "65536"},
 		"all messages":       {messages(maxStateMessages, "x"), "", "", ""},
 		"a message more":     {messages(maxStateMessages+1, "x"), fault.TooLarge, "inbox", "10000"},
 		"all items":          {items(maxStateItems), "", "", ""},
@@ -72,7 +72,7 @@ func TestStateFilesThatAreTooLargeOrNoText(t *testing.T) {
 		"much too deep":      {strings.Repeat("[", 100_000), fault.JSONInvalid, "state_json", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := readStateFile(c.text, start)
+			_, err := readStateFile(c.text, defaultBody, start)
 			if fault.ReasonOf(err) != c.reason {
 				t.Fatalf("gives %v, want %q", err, c.reason)
 			}
@@ -93,7 +93,7 @@ func TestRefusalsOfStateFilesRepeatNoText(t *testing.T) {
 	whole := `{"version":1,"goal":"build","inbox":[{"id":"m1","text":"hunter2","enqueued_at":1,"state":"done"}],"dispatch":{}}`
 	for i := range whole {
 		for _, text := range []string{whole[:i], whole[:i] + "\xff" + whole[i:], whole[:i] + "0" + whole[i:], whole[:i] + whole[i+1:]} {
-			if _, err := readStateFile(text, start); err != nil && strings.Contains(err.Error(), secret) {
+			if _, err := readStateFile(text, defaultBody, start); err != nil && strings.Contains(err.Error(), secret) {
 				t.Errorf("%q: %v", text, err)
 			}
 		}
@@ -109,7 +109,7 @@ func FuzzStateFile(f *testing.F) {
 	f.Add(`{"version":1e0,"goal":"\u0061","inbox":[[]],"dispatch":null}`)
 	f.Add("[[[[")
 	f.Fuzz(func(t *testing.T, text string) {
-		file, err := readStateFile(text, start)
+		file, err := readStateFile(text, defaultBody, start)
 		if err != nil {
 			e := fault.From(err)
 			if r := e.Reason(); r != fault.JSONInvalid && r != fault.FieldInvalid && r != fault.TooLarge {
@@ -123,7 +123,7 @@ func FuzzStateFile(f *testing.F) {
 		ids := map[string]bool{}
 		for _, m := range file.Messages {
 			at := m.GetEnqueueTime().AsTime()
-			if ids[m.GetMessageId()] || checkChosenID(m.GetMessageId()) != nil || len(m.GetBody()) == 0 || len(m.GetBody()) > maxBody ||
+			if ids[m.GetMessageId()] || checkChosenID("id", m.GetMessageId()) != nil || len(m.GetBody()) == 0 || len(m.GetBody()) > defaultBody ||
 				m.GetState() == inboxv1.MessageState_MESSAGE_STATE_UNSPECIFIED || at.After(start) || at.Unix() < 0 {
 				t.Fatalf("message %v", m)
 			}
