@@ -43,6 +43,7 @@ func newWorkRig(t *testing.T) *workRig {
 	t.Parallel()
 	r := &workRig{rig: &rig{t: t, nats: meshtest.StartNATS(t), redis: meshtest.StartRedis(t), issuer: meshtest.NewIssuer(t)}}
 	r.peers = startPeers(r.issuer)
+	r.peers = startPeers(r.issuer)
 	r.talks = startConversations(t, r.issuer)
 	r.inbox = r.replica(nil)
 	return r

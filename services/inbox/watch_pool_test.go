@@ -149,6 +149,7 @@ const waitFloor = 50 * time.Millisecond
 func TestAFloodDoesNotHoldUpTheOthers(t *testing.T) {
 	// Alone, since it measures: so not by newRig.
 	r := &rig{t: t, nats: meshtest.StartNATS(t), redis: meshtest.StartRedis(t), issuer: meshtest.NewIssuer(t)}
+	r.peers = startPeers(r.issuer)
 	replica := r.measured()
 	for name, outstanding := range map[string]int{"workers wait for work": *poolWorkers / 2, "work waits for workers": 4 * *poolWorkers} {
 		t.Run(name, func(t *testing.T) {
