@@ -58,11 +58,18 @@ func newRig(t *testing.T) *rig {
 // start runs one more replica.
 func (r *rig) start() *meshtest.Service {
 	r.t.Helper()
+	return r.startWith(func(*Config) {})
+}
+
+func (r *rig) startWith(change func(*Config)) *meshtest.Service {
+	r.t.Helper()
 	return r.issuer.Serve(func(ctx context.Context, c serve.Config) error {
-		return Run(ctx, Config{
+		cfg := Config{
 			Serve: c, Limit: 60, Gate: r.peers.Addr, Conversation: r.peers.Addr,
 			Stores: backend.Config{NATS: r.nats.URL(), Redis: r.redis.URL(), Replicas: 1},
-		})
+		}
+		change(&cfg)
+		return Run(ctx, cfg)
 	}, inboxItself)
 }
 
