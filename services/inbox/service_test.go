@@ -61,12 +61,20 @@ func newRigWith(t *testing.T, change func(*Config)) *rig {
 // start runs one more replica.
 func (r *rig) start() *meshtest.Service {
 	r.t.Helper()
+	return r.startWith(func(*Config) {})
+}
+
+func (r *rig) startWith(change func(*Config)) *meshtest.Service {
+	r.t.Helper()
 	return r.issuer.Serve(func(ctx context.Context, c serve.Config) error {
 		cfg := Config{
 			Serve: c, Limit: 60, Gate: r.peers.Addr, Conversation: r.peers.Addr,
 			Stores: backend.Config{NATS: r.nats.URL(), Redis: r.redis.URL(), Replicas: 1},
 		}
-		r.change(&cfg)
+		if r.change != nil {
+			r.change(&cfg)
+		}
+		change(&cfg)
 		return Run(ctx, cfg)
 	}, inboxItself)
 }
