@@ -141,8 +141,22 @@ func TestANoticeThatDiedAndWasRedrivenIsOneStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	withheld("redriven", w.claim("build", "again", 1, time.Minute).GetMessages()[0])
-	if gate, _ := r.peers.asked(); gate != 1 {
-		t.Errorf("the gate was asked %d times about what was refused once", gate)
+}
+
+func TestAboutANoticeNobodyIsAsked(t *testing.T) {
+	p := newScript(t)
+	p.must(start)(decideEnqueue(p.state, enqueue{
+		Goal: "g", Sender: origin{Subject: "agent:a"}, Rules: ruled(10), Messages: []newMessage{{ID: "m", Body: "x"}},
+	}, start))
+	c := checkedClaim{claim{Goal: "g", Request: "r", Claimant: "agent:g", Token: "t", Rules: ruled(10), Max: 1, Lease: time.Minute}, func(question) (verdict, bool) {
+		return inboxv1.RefusalReason_REFUSAL_REASON_SENDER_CONFINED, true
+	}}
+	p.must(start)(decideDelivery(p.state, c, start))
+	later := start.Add(time.Hour)
+	c.Request, c.Known = "later", func(question) (verdict, bool) { return goodStanding, false }
+	again := p.must(later)(decideDelivery(p.state, c, later)).GetMessagesClaimed()
+	if len(again.GetMessageIds()) != 1 || len(again.GetRefusals()) != 0 || !p.messages()["m"].isNotice() {
+		t.Fatalf("claimed again as %v", again)
 	}
 }
 
