@@ -192,6 +192,16 @@ func (m *mesh) service(name string, caller identity.Caller, run func(context.Con
 	return m.dial(address, grpc.WithPerRPCCredentials(bearer("Bearer "+token)))
 }
 
+// tokenFile writes the credential of the one service here that calls its peers.
+func (m *mesh) tokenFile(caller identity.Caller) (string, error) {
+	token, err := m.signer.Issue(caller, audience, tokenTTL)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(m.dir, "peer.jwt")
+	return path, os.WriteFile(path, []byte(token), 0o600)
+}
+
 func (m *mesh) healthy(address string) error {
 	conn, err := m.dial(address)
 	if err != nil {

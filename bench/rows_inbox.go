@@ -27,11 +27,21 @@ func (m *mesh) openInboxes() (*inboxes, error) {
 	if m.inboxes != nil {
 		return m.inboxes, nil
 	}
+	// Claims ask the gate about senders, some once a second.
+	if _, err := m.gate(identity.Caller{}); err != nil {
+		return nil, err
+	}
+	token, err := m.tokenFile(identity.Caller{Tenant: identity.AnyTenant, Subject: "service:inbox", Scopes: []string{"gate.check"}})
+	if err != nil {
+		return nil, err
+	}
 	conn, err := m.service("inbox", identity.Caller{
 		Tenant: tenant, Subject: "service:bench", Scopes: []string{"inbox.claim", "inbox.enqueue"},
 	}, func(ctx context.Context, c serve.Config) error {
+		c.Peer.TokenFile = token
+		// Nothing was said in a conversation, so that service is never asked.
 		return inbox.Run(ctx, inbox.Config{
-			Serve: c, Stores: m.stores(), Gate: "dns:///127.0.0.1:1", Conversation: "dns:///127.0.0.1:1", Limit: inboxLimit,
+			Serve: c, Stores: m.stores(), Gate: m.services["gate"], Conversation: "dns:///127.0.0.1:1", Limit: inboxLimit,
 		})
 	})
 	if err != nil {

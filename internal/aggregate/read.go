@@ -161,6 +161,21 @@ func (l *Loop[S, E]) Oldest(ctx context.Context, tenant, list string, after uint
 	return items, err
 }
 
+// Count gives how many aggregates are in each of some lists of a tenant. While lists
+// are incomplete it is INDEX_REBUILDING, never a smaller number.
+func (l *Loop[S, E]) Count(ctx context.Context, tenant string, lists ...string) ([]int, error) {
+	named := make([]hot.List, len(lists))
+	for i, name := range lists {
+		named[i] = l.hot.List(tenant, l.kind.Name, name)
+	}
+	var sizes []int
+	err := l.hot.Complete(ctx, func() (err error) {
+		sizes, err = l.hot.Sizes(ctx, named...)
+		return err
+	})
+	return sizes, err
+}
+
 func pageSize(asked int) int {
 	if asked == 0 {
 		return defaultPageSize
@@ -196,4 +211,28 @@ func (l *Loop[S, E]) History(ctx context.Context, key journal.Key, each func(Sna
 		return each(s, event)
 	})
 	return err
+}
+
+// At gives the state as an event left it, which may have been long ago, and the event.
+func (l *Loop[S, E]) At(ctx context.Context, e journal.Event) (Snapshot[S], E, error) {
+	recorded, err := Decode[E](e)
+	if err != nil {
+		return Snapshot[S]{}, recorded.Event, err
+	}
+	// Mostly it is the newest, or is not shown yet.
+	current, err := l.Read(ctx, e.Key)
+	if err != nil || current.Version == e.Sequence {
+		return current, recorded.Event, err
+	}
+	var then Snapshot[S]
+	err = l.History(ctx, e.Key, func(s Snapshot[S], _ Recorded[E]) error {
+		if then = s; s.Version >= e.Sequence {
+			return errNewer
+		}
+		return nil
+	})
+	if errors.Is(err, errNewer) {
+		err = nil
+	}
+	return then, recorded.Event, err
 }

@@ -5,7 +5,7 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"hash/fnv"
-	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -131,22 +131,11 @@ func (s *Store) Choose(ctx context.Context, token string, lists ...List) (List, 
 	case 1:
 		return lists[0], 0, nil
 	}
-	counts := make([]*redis.IntCmd, len(lists))
-	for i, l := range lists {
-		counts[i] = s.shared.ZCard(ctx, l.key)
+	sizes, err := s.Sizes(ctx, lists...)
+	if err != nil {
+		return List{}, 0, err
 	}
-	var shortest List
-	least := int64(math.MaxInt64)
-	for i, count := range counts {
-		n, err := count.Result()
-		if err := s.check(ctx, err); err != nil {
-			return List{}, 0, err
-		}
-		if n < least {
-			shortest, least = lists[i], n
-		}
-	}
-	return shortest, 0, nil
+	return lists[slices.Index(sizes, slices.Min(sizes))], 0, nil
 }
 
 // Newest gives the first places of the list, newest score first, that are before
@@ -180,6 +169,26 @@ func (l List) places(ctx context.Context, of redis.ZRangeArgs, size int) ([]Plac
 		places[i].Score = uint64(z.Score)
 	}
 	return places, nil
+}
+
+// Sizes gives how many places lists have. It is one round trip for all of them.
+func (s *Store) Sizes(ctx context.Context, lists ...List) ([]int, error) {
+	if err := s.resting(); err != nil {
+		return nil, err
+	}
+	counts := make([]*redis.IntCmd, len(lists))
+	for i, l := range lists {
+		counts[i] = s.shared.ZCard(ctx, l.key)
+	}
+	sizes := make([]int, len(lists))
+	for i, count := range counts {
+		n, err := count.Result()
+		if err := s.check(ctx, err); err != nil {
+			return nil, err
+		}
+		sizes[i] = int(n)
+	}
+	return sizes, nil
 }
 
 // Token is the opaque page token for what comes behind a score, bound to its list.

@@ -24,12 +24,13 @@ type actsFor struct {
 	Session    string   `json:"session,omitempty"`
 	Confined   bool     `json:"confined,omitempty"`
 	OnBehalfOf []string `json:"on_behalf_of,omitempty"`
+	Operation  string   `json:"operation,omitempty"`
 }
 
 // ActFor returns a context whose outgoing calls are made for c, which may have been
 // recorded long ago. It replaces whoever ctx acted for before.
 func ActFor(ctx context.Context, c Caller) context.Context {
-	data, err := json.Marshal(actsFor{c.Tenant, c.Subject, c.Session, c.Confined, c.OnBehalfOf})
+	data, err := json.Marshal(actsFor{c.Tenant, c.Subject, c.Session, c.Confined, c.OnBehalfOf, c.Operation})
 	if err != nil {
 		panic(err) // strings and a bool always encode
 	}
@@ -78,7 +79,9 @@ func parseStatement(stated string) (Caller, error) {
 	if err := strictJSON([]byte(stated), &a); err != nil {
 		return Caller{}, err
 	}
-	c := Caller{Tenant: a.Tenant, Subject: a.Subject, Session: a.Session, Confined: a.Confined, OnBehalfOf: a.OnBehalfOf}
+	c := Caller{
+		Tenant: a.Tenant, Subject: a.Subject, Session: a.Session, Confined: a.Confined, OnBehalfOf: a.OnBehalfOf, Operation: a.Operation,
+	}
 	if err := c.check(); err != nil {
 		return Caller{}, err
 	}

@@ -22,6 +22,9 @@ type Caller struct {
 	Confined   bool     // reached from an outside channel
 	OnBehalfOf []string // subjects, the nearest first
 	Via        string   // the service that holds the credential and acts for this caller, or ""
+	// Operation is the registry's operation through which the caller acts, or "". No
+	// credential says it: only who acts for the caller knows.
+	Operation string
 }
 
 // AnyTenant is the tenant of a service that belongs to none. It opens no tenant's
@@ -44,11 +47,14 @@ var (
 	tenantPattern  = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 	sessionPattern = regexp.MustCompile(`^[!-~]{1,128}$`)
 	scopePattern   = regexp.MustCompile(`^[!#-\[\]-~]{1,128}$`) // RFC 6749, section 3.3
+	// operationPattern is also that of the gate's and the registry's requests.
+	operationPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)+$`)
 )
 
 const (
-	maxScopes = 64
-	maxChain  = 16 // OnBehalfOf
+	maxScopes    = 64
+	maxChain     = 16 // OnBehalfOf
+	maxOperation = 200
 )
 
 // ParseSubject splits a subject into its kind and name.
@@ -104,6 +110,8 @@ func (c Caller) check() error {
 		return fmt.Errorf("acts on behalf of more than %d subjects", maxChain)
 	case len(c.Scopes) > maxScopes:
 		return fmt.Errorf("has more than %d scopes", maxScopes)
+	case c.Operation != "" && (len(c.Operation) > maxOperation || !operationPattern.MatchString(c.Operation)):
+		return fmt.Errorf("operation is malformed")
 	}
 	for _, subject := range c.OnBehalfOf {
 		if _, _, err := ParseSubject(subject); err != nil {

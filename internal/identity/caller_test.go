@@ -53,19 +53,24 @@ func TestWhatNoCredentialMaySay(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*Caller){
-		"no subject":           func(c *Caller) { c.Subject = "" },
-		"no tenant":            func(c *Caller) { c.Tenant = "" },
-		"agent of any tenant":  func(c *Caller) { c.Tenant = AnyTenant },
-		"human of any tenant":  func(c *Caller) { c.Tenant, c.Subject = AnyTenant, "human:ann" },
-		"tenant in capitals":   func(c *Caller) { c.Tenant = "Acme" },
-		"tenant with a dot":    func(c *Caller) { c.Tenant = "acme.eu" },
-		"tenant too long":      func(c *Caller) { c.Tenant = strings.Repeat("a", 64) },
-		"session with a space": func(c *Caller) { c.Session = "a b" },
-		"session too long":     func(c *Caller) { c.Session = strings.Repeat("a", 129) },
-		"scope with a quote":   func(c *Caller) { c.Scopes = []string{`a"b`} },
-		"too many scopes":      func(c *Caller) { c.Scopes = make([]string, maxScopes+1) },
-		"chain of a nobody":    func(c *Caller) { c.OnBehalfOf = []string{"human:ann", "bob"} },
-		"endless chain":        func(c *Caller) { c.OnBehalfOf = make([]string, maxChain+1) },
+		"no subject":               func(c *Caller) { c.Subject = "" },
+		"no tenant":                func(c *Caller) { c.Tenant = "" },
+		"agent of any tenant":      func(c *Caller) { c.Tenant = AnyTenant },
+		"human of any tenant":      func(c *Caller) { c.Tenant, c.Subject = AnyTenant, "human:ann" },
+		"tenant in capitals":       func(c *Caller) { c.Tenant = "Acme" },
+		"tenant with a dot":        func(c *Caller) { c.Tenant = "acme.eu" },
+		"tenant too long":          func(c *Caller) { c.Tenant = strings.Repeat("a", 64) },
+		"session with a space":     func(c *Caller) { c.Session = "a b" },
+		"session too long":         func(c *Caller) { c.Session = strings.Repeat("a", 129) },
+		"scope with a quote":       func(c *Caller) { c.Scopes = []string{`a"b`} },
+		"too many scopes":          func(c *Caller) { c.Scopes = make([]string, maxScopes+1) },
+		"chain of a nobody":        func(c *Caller) { c.OnBehalfOf = []string{"human:ann", "bob"} },
+		"operation of one part":    func(c *Caller) { c.Operation = "send" },
+		"operation in capitals":    func(c *Caller) { c.Operation = "inbox/Send" },
+		"operation with a newline": func(c *Caller) { c.Operation = "inbox/send\n" },
+		"operation as a pattern":   func(c *Caller) { c.Operation = "inbox/*" },
+		"operation too long":       func(c *Caller) { c.Operation = "inbox/" + strings.Repeat("a", 195) },
+		"endless chain":            func(c *Caller) { c.OnBehalfOf = make([]string, maxChain+1) },
 	} {
 		c := agent
 		change(&c)

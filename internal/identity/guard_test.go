@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
@@ -184,6 +185,33 @@ func TestActingForACaller(t *testing.T) {
 	if err != nil || !equal(got, want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
+	through := agent
+	through.Operation, want.Operation = "inbox/send", "inbox/send"
+	got, err = g.call(incoming(g.token(t, registry), ActFor(context.Background(), through)), check)
+	if err != nil || !equal(got, want) {
+		t.Errorf("through an operation: got %+v, %v; want %+v", got, err, want)
+	}
+}
+
+// Through which operation somebody acts is what grants are asked for, so only who acts
+// for them is believed.
+func TestNoTokenSaysAnOperation(t *testing.T) {
+	g := newGate(t)
+	got, err := g.call(bearer(g.sign(t, g.goodClaims(jwt.MapClaims{"operation": "inbox/send"}))), check)
+	if err != nil || got.Operation != "" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestARefusalNamesTheDisabled(t *testing.T) {
+	g := newGate(t)
+	forAgent := incoming(g.token(t, registry), ActFor(context.Background(), agent))
+	for subject, tenant := range map[string]string{"agent:coder": "acme", "human:ann": "acme", "service:registry": "*"} {
+		g.disable(t, tenant, subject)
+		if _, err := g.call(forAgent, check); fault.From(err).Metadata("subject") != subject {
+			t.Errorf("%s disabled: the refusal names %q", subject, fault.From(err).Metadata("subject"))
+		}
+	}
 }
 
 func TestWordsThatAreNotBelieved(t *testing.T) {
@@ -223,6 +251,8 @@ func TestWordsThatAreNotBelieved(t *testing.T) {
 		"twice":                      {registry, raw("{}", "{}"), check, fault.FieldInvalid},
 		"empty":                      {registry, raw(""), check, fault.FieldInvalid},
 		"with scopes":                {registry, raw(`{"tenant":"acme","subject":"agent:a","scopes":["weir.admin"]}`), check, fault.FieldInvalid},
+		"by a malformed operation":   {registry, raw(`{"tenant":"acme","subject":"agent:a","operation":"send"}`), check, fault.FieldInvalid},
+		"by no operation":            {registry, raw(`{"tenant":"acme","subject":"agent:a","operation":["inbox/send"]}`), check, fault.FieldInvalid},
 		"too long":                   {registry, raw(`{"tenant":"acme","subject":"agent:a"}` + strings.Repeat(" ", maxActsFor)), check, fault.FieldInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {

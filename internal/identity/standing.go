@@ -59,7 +59,8 @@ func parseStanding(data []byte) (map[principal]bool, error) {
 }
 
 // check refuses a disabled caller, and one who acts on behalf of somebody disabled: a
-// principal that was stopped must not go on through those it started.
+// principal that was stopped must not go on through those it started. The refusal
+// names the one, so that a service that acts for somebody tells its own end from theirs.
 func (s *Standing) check(c Caller) error {
 	if s == nil {
 		return nil
@@ -69,11 +70,11 @@ func (s *Standing) check(c Caller) error {
 		return nil
 	}
 	if disabled[principal{c.Tenant, c.Subject}] {
-		return fault.New(fault.CallerDisabled, "the caller is disabled")
+		return fault.New(fault.CallerDisabled, "the caller is disabled").With("subject", c.Subject)
 	}
 	for _, subject := range c.OnBehalfOf {
 		if disabled[principal{c.Tenant, subject}] {
-			return fault.New(fault.CallerDisabled, "the caller acts on behalf of a disabled subject")
+			return fault.New(fault.CallerDisabled, "the caller acts on behalf of a disabled subject").With("subject", subject)
 		}
 	}
 	return nil

@@ -137,7 +137,7 @@ func must[T any](v T, err error) func(testing.TB) T {
 
 func equal(a, b Caller) bool {
 	return a.Tenant == b.Tenant && a.Subject == b.Subject && a.Session == b.Session && a.Confined == b.Confined &&
-		a.Via == b.Via && slices.Equal(a.Scopes, b.Scopes) && slices.Equal(a.OnBehalfOf, b.OnBehalfOf)
+		a.Via == b.Via && a.Operation == b.Operation && slices.Equal(a.Scopes, b.Scopes) && slices.Equal(a.OnBehalfOf, b.OnBehalfOf)
 }
 
 func verify(t *testing.T, v *Verifier, token string) (Caller, error) {

@@ -29,6 +29,7 @@ var Methods = Table{
 	gatev1.GateService_Check_FullMethodName:              {Scopes: []string{"gate.check"}, ActsFor: onlyRegistry},
 	gatev1.GateService_CheckBatch_FullMethodName:         {Scopes: []string{"gate.check"}, ActsFor: onlyRegistry},
 	gatev1.GateService_MatchGrants_FullMethodName:        {Scopes: []string{"gate.check"}, ActsFor: onlyRegistry},
+	gatev1.GateService_CheckStanding_FullMethodName:      {Scopes: []string{"gate.check"}, ActsFor: registryAndInbox},
 	gatev1.GateService_AnnounceOperations_FullMethodName: {Scopes: []string{"gate.check"}, Tenantless: true},
 	gatev1.GateService_Redeem_FullMethodName:             {Scopes: []string{"gate.check"}, ActsFor: onlyRegistry},
 

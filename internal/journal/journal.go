@@ -236,6 +236,10 @@ func (j *Journal) Append(ctx context.Context, e Event, expected uint64) (uint64,
 var errNotSent = errors.New("not sent")
 
 func (j *Journal) publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
+	// Nothing is appended for who has left: the client below does not ask.
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotSent, err)
+	}
 	future, err := j.js.PublishMsgAsync(msg)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotSent, err)

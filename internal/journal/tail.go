@@ -70,6 +70,36 @@ func (c *Consumer) Tail(ctx context.Context, from uint64, handle func(Stored) er
 	}, caughtUp)
 }
 
+// followRetry is how soon Follow tries again after the stream was lost.
+const followRetry = 200 * time.Millisecond
+
+// Follow gives one process every event that the consumer's filters match, from where
+// the stream ends when it begins, and goes on from where it was whenever the stream
+// was lost, until ctx ends. It calls began once that place is known: what is
+// appended from then on, and maybe a little of before, is handled.
+func (c *Consumer) Follow(ctx context.Context, j *Journal, began func(), handle func(Stored)) error {
+	handled, err := j.LastSequence(ctx)
+	for err != nil {
+		if Pause(ctx, followRetry) != nil {
+			return nil
+		}
+		handled, err = j.LastSequence(ctx)
+	}
+	began()
+	for ctx.Err() == nil {
+		err := c.Tail(ctx, handled+1, func(e Stored) error {
+			handle(e)
+			handled = e.Sequence
+			return nil
+		}, func() {})
+		if err != nil {
+			c.log.Warn("the stream is not followed, trying on", "stream", c.stream, "error", err)
+		}
+		_ = Pause(ctx, followRetry)
+	}
+	return nil
+}
+
 // ordered reads by a consumer that the client makes anew, from where it was,
 // whenever a message is missing or the server goes quiet.
 func (c *Consumer) ordered(ctx context.Context, config jetstream.OrderedConsumerConfig, handle func(jetstream.Msg) error, caughtUp func()) error {

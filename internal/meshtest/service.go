@@ -2,10 +2,12 @@ package meshtest
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -102,17 +104,42 @@ func (i *Issuer) Serve(run func(context.Context, serve.Config) error, peer ident
 			i.t.Errorf("service: %v", err)
 		}
 	})
-	conn, err := serve.Dial(s.Addr, serve.DialConfig{})
+	i.healthy(s.Addr)
+	return s
+}
+
+// ServeProcess starts a service in a process of its own, on an address that it is
+// given, and waits until it is healthy. It may die by itself; if not, it is killed
+// when the test ends.
+func (i *Issuer) ServeProcess(command func(addr string) *exec.Cmd) *Service {
+	i.t.Helper()
+	addr := fmt.Sprintf("127.0.0.1:%d", freePort(i.t))
+	cmd := command(addr)
+	dieWithParent(cmd)
+	if err := cmd.Start(); err != nil {
+		i.t.Fatal(err)
+	}
+	i.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	i.healthy(addr)
+	return &Service{Addr: addr}
+}
+
+// healthy waits until a service says that it is.
+func (i *Issuer) healthy(addr string) {
+	i.t.Helper()
+	conn, err := serve.Dial(addr, serve.DialConfig{})
 	if err != nil {
 		i.t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
 	health := healthv1.NewHealthClient(conn)
 	Eventually(i.t, "the service is healthy", func() bool {
-		answer, err := health.Check(ctx, &healthv1.HealthCheckRequest{})
+		answer, err := health.Check(context.Background(), &healthv1.HealthCheckRequest{})
 		return err == nil && answer.GetStatus() == healthv1.HealthCheckResponse_SERVING
 	})
-	return s
 }
 
 // Stop ends the service in order. Stopping it twice is fine.

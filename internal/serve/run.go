@@ -32,6 +32,9 @@ type Service struct {
 	// dead is not.
 	Workers []func(context.Context) error
 
+	// Metrics are the service's own, beside those of its calls.
+	Metrics []prometheus.Collector
+
 	methods identity.Table // nil: identity.Methods; another in tests
 }
 
@@ -77,10 +80,12 @@ func run(ctx context.Context, cfg Config, s Service) error {
 	// Their metrics leave it again, so that one can be started anew.
 	registry := prometheus.WrapRegistererWith(prometheus.Labels{"service": s.Name}, cfg.Registry)
 	metrics := newMetrics()
-	if err := registry.Register(metrics); err != nil {
-		return err
+	for _, collector := range append([]prometheus.Collector{metrics}, s.Metrics...) {
+		if err := registry.Register(collector); err != nil {
+			return err
+		}
+		defer registry.Unregister(collector)
 	}
-	defer registry.Unregister(metrics)
 
 	drain, beginDrain := context.WithCancel(context.WithoutCancel(ctx))
 	defer beginDrain()

@@ -26,8 +26,6 @@ const (
 	// so that a thousand tails need not each read what has just been said.
 	recentMessages = 64
 	recentBytes    = 512 << 10
-	// feedRetry is how soon the reader tries again after the stream was lost.
-	feedRetry = 200 * time.Millisecond
 )
 
 // feeds tells the tails of this process what is new. One reader follows the whole
@@ -87,27 +85,8 @@ func (f *feeds) run(ctx context.Context, j *journal.Journal) error {
 		return fmt.Errorf("drafts cannot be followed: %w", err)
 	}
 	defer func() { _ = live.Unsubscribe() }()
-	handled, err := j.LastSequence(ctx)
-	for err != nil {
-		if journal.Pause(ctx, feedRetry) != nil {
-			return nil
-		}
-		handled, err = j.LastSequence(ctx)
-	}
-	// Tails that registered before learn of what came in between by this.
-	f.wakeAll()
-	for ctx.Err() == nil {
-		err := f.consumer.Tail(ctx, handled+1, func(e journal.Stored) error {
-			f.pass(e)
-			handled = e.Sequence
-			return nil
-		}, func() {})
-		if err != nil {
-			f.log.Warn("tails wait, the stream is not followed", "error", err)
-		}
-		_ = journal.Pause(ctx, feedRetry)
-	}
-	return nil
+	// Tails that registered before it began learn of what came in between by wakeAll.
+	return f.consumer.Follow(ctx, j, f.wakeAll, f.pass)
 }
 
 // at gives the feed of a conversation by the subject of an event or a delta, nil

@@ -49,6 +49,10 @@ type message struct {
 	ReplyTo    string
 	Pinned     bool
 	Summarizes *conversationv1.Range
+	// OnBehalfOf, Session and Operation are how the author came to say it: nothing
+	// that readers see or a retry must repeat.
+	OnBehalfOf         []string
+	Session, Operation string
 	// Time, Addressed and Erasure are what an import brings.
 	Time      time.Time
 	Addressed []string
@@ -98,6 +102,7 @@ func (m message) appended(addressed []string) *conversationv1.AppendedMessage {
 		MessageId: m.ID, Author: m.Author, Parts: m.Parts, To: m.To, ReplyTo: m.ReplyTo,
 		Fingerprint: m.fingerprint[:], Addressed: addressed, Pinned: m.Pinned, Summarizes: m.Summarizes,
 		CreateTime: timeToProto(m.Time), Erasure: m.Erasure,
+		OnBehalfOf: m.OnBehalfOf, Session: m.Session, Operation: m.Operation,
 	}
 }
 

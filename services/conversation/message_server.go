@@ -66,6 +66,7 @@ func (s *messageServer) append(ctx context.Context, id string, head *int64, fiel
 		if err != nil {
 			return nil, err
 		}
+		one.OnBehalfOf, one.Session, one.Operation = caller.OnBehalfOf, caller.Session, caller.Operation
 		if r := m.GetSummarizes(); r != nil {
 			if err := s.history.checkSummary(ctx, keyOf(caller, id), caller, at, r); err != nil {
 				return nil, err

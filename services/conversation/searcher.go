@@ -24,6 +24,8 @@ const (
 	// so many events and messages in them, or when no more came for so long.
 	indexBatch = 256
 	indexPause = 50 * time.Millisecond
+	// indexRetry is how soon what failed is tried again.
+	indexRetry = 200 * time.Millisecond
 )
 
 // searcher finds messages by their words. Its index belongs to this replica, which
@@ -76,7 +78,7 @@ func (s *searcher) purge(ctx context.Context) {
 		if err := s.current().Purge(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("the search index is not purged, trying on", "error", err)
 			s.purgeSoon()
-			_ = journal.Pause(ctx, feedRetry)
+			_ = journal.Pause(ctx, indexRetry)
 		}
 	}
 }
@@ -102,7 +104,7 @@ func (s *searcher) run(ctx context.Context) error {
 		if err != nil {
 			s.log.Warn("the search index is not fed, trying on", "error", err)
 		}
-		_ = journal.Pause(ctx, feedRetry)
+		_ = journal.Pause(ctx, indexRetry)
 	}
 	return nil
 }

@@ -420,9 +420,30 @@ func TestTheRegistryActsForACallerAndAsNobodyElse(t *testing.T) {
 	if err != nil || resp.GetMessage().GetAuthor() != bob {
 		t.Fatalf("appended %v, %v", resp, err)
 	}
+	// By which operation, for whom and where it was said is for who delivers it, and
+	// not for who reads it.
+	through := identity.ActFor(m.as(registrySubject), identity.Caller{
+		Tenant: "acme", Subject: bob, Session: "run-1", OnBehalfOf: []string{ann}, Operation: "conversation/say",
+	})
+	for range 2 { // the second is a retry by bob himself, to whom it is the same message
+		if _, err := append(through, "m4"); err != nil {
+			t.Fatal(err)
+		}
+		through = m.as(bob)
+	}
+	said := m.events("c", func(e *conversationv1.Event) bool {
+		return len(e.GetMessagesAppended().GetMessages()) == 1 && e.GetMessagesAppended().GetMessages()[0].GetMessageId() == "m4"
+	})
+	if len(said) != 1 {
+		t.Fatalf("said as %v", said)
+	}
+	if one := said[0].GetMessagesAppended().GetMessages()[0]; one.GetOperation() != "conversation/say" || one.GetSession() != "run-1" ||
+		!slices.Equal(one.GetOnBehalfOf(), []string{ann}) {
+		t.Fatalf("kept as %v", one)
+	}
 	_, err = append(acting(registrySubject, eve), "m2")
 	wantReason(t, err, fault.ConversationNotFound)
-	_, err = append(acting("service:inbox", bob), "m3")
+	_, err = append(acting("service:gate", bob), "m3")
 	wantReason(t, err, fault.ScopeMissing)
 }
 

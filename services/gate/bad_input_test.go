@@ -164,7 +164,7 @@ func tokens() []badValue {
 	values := []badValue{}
 	for _, token := range []string{
 		"x", "%%%", " ", "\x00", "../../", "-1", encode("1.1"), encode("acme"), encode("acme -1"), encode("base"), encode("base -1"), encode(" "), encode("other 1"),
-		encode("base " + strings.Repeat("z", 40)), sealToken("other", 1), sealToken("acme", math.MaxUint64), strings.Repeat("A", 512),
+		encode("base " + strings.Repeat("z", 40)), journal.SealToken("other", 1), journal.SealToken("acme", math.MaxUint64), strings.Repeat("A", 512),
 	} {
 		values = append(values, badValue{strconv.Quote(token), token, "unchanged"})
 	}
@@ -214,6 +214,7 @@ func refusedByField(pending, ready, noted string) []badRequest {
 	match := &gatev1.MatchGrantsRequest{Operations: []string{"a/b"}}
 	row(gatev1.GateService_MatchGrants_FullMethodName, match, "operations", fault.FieldInvalid, tooMany(1000))
 	row(gatev1.GateService_MatchGrants_FullMethodName, match, "operations[0]", fault.FieldInvalid, over(200))
+	row(gatev1.GateService_CheckStanding_FullMethodName, &gatev1.CheckStandingRequest{}, "operation", fault.FieldInvalid, names[1:]) // none is fine
 	row(gatev1.GateService_Redeem_FullMethodName, redeem, "approval_id", fault.IDMalformed, required(ids))
 	row(gatev1.GateService_Redeem_FullMethodName, redeem, "request_id", fault.IDMalformed, required(ids))
 	row(gatev1.GateService_Redeem_FullMethodName, redeem, "operation", fault.FieldInvalid, names)

@@ -62,12 +62,18 @@ func Run(ctx context.Context, cfg Config) error {
 		grants    = aggregate.New(grantKind(), b.Journal, b.Hot, b.Log)
 		policies  = aggregate.New(policyKind(), b.Journal, b.Hot, b.Log)
 		catalogue = aggregate.New(catalogueKind(), b.Journal, b.Hot, b.Log)
+		// deliveries are written by what is heard of the inbox alone.
+		deliveries = aggregate.New(deliveryKind(), b.Journal, b.Hot, b.Log)
 	)
 	books, err := b.Consumer("gate", "book-view", bookSubjects...)
 	if err != nil {
 		return err
 	}
 	decisions, err := b.Consumer("gate", "trusts", "weir.gate.*."+approvalKindName+".*")
+	if err != nil {
+		return err
+	}
+	refusals, err := b.Consumer("inbox", "gate-deliveries", "weir.inbox.*.inbox.*")
 	if err != nil {
 		return err
 	}
@@ -99,10 +105,11 @@ func Run(ctx context.Context, cfg Config) error {
 			return err
 		},
 		Workers: []func(context.Context) error{
-			b.Projector(approvals, trusts, checks, grants, policies, catalogue).Run,
+			b.Projector(approvals, trusts, checks, grants, policies, catalogue, deliveries).Run,
 			view.run,
 			auditLog.Run,
 			func(ctx context.Context) error { return decisions.Run(ctx, hearDecisions(trusts)) },
+			func(ctx context.Context) error { return refusals.Run(ctx, hearDeliveries(deliveries)) },
 			sweep(approvals, decideExpiry),
 			sweep(trusts, decideTrustExpiry),
 		},

@@ -271,6 +271,24 @@ func (s *gateServer) MatchGrants(ctx context.Context, in *gatev1.MatchGrantsRequ
 	return out, nil
 }
 
+func (s *gateServer) CheckStanding(ctx context.Context, in *gatev1.CheckStandingRequest) (*gatev1.CheckStandingResponse, error) {
+	caller, err := identity.Must(ctx)
+	if err != nil {
+		return nil, err
+	}
+	book, err := s.view.of(caller.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	return &gatev1.CheckStandingResponse{
+		Confined: book.Confines(&policy.Question{
+			Subject: caller.Subject, Session: caller.Session, Confined: caller.Confined, OnBehalfOf: caller.OnBehalfOf,
+		}),
+		Granted:        in.GetOperation() == "" || book.Granted(caller.Subject, in.GetOperation()),
+		PolicyRevision: book.Revision,
+	}, nil
+}
+
 func (s *gateServer) Redeem(ctx context.Context, in *gatev1.RedeemRequest) (*gatev1.RedeemResponse, error) {
 	caller, err := identity.Must(ctx)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	gatev1 "weir/gen/gate/v1"
 	"weir/internal/fault"
 	"weir/internal/identity"
+	"weir/internal/journal"
 	"weir/internal/meshtest"
 )
 
@@ -295,9 +296,9 @@ func TestAWatchGivesEveryChangeFromItsTokenOnThroughARestart(t *testing.T) {
 
 func TestResumeTokensThatWereNeverGiven(t *testing.T) {
 	r := newRig(t)
-	elsewhere := sealToken("other", 1)
+	elsewhere := journal.SealToken("other", 1)
 	for name, token := range map[string]string{
-		"no token": "x", "another tenant's": elsewhere, "beyond the end": sealToken("acme", 1<<40), "not base64": "%%%",
+		"no token": "x", "another tenant's": elsewhere, "beyond the end": journal.SealToken("acme", 1<<40), "not base64": "%%%",
 	} {
 		stream, err := r.approvals(carol).WatchApprovals(t.Context(), &gatev1.WatchApprovalsRequest{ResumeToken: token})
 		if err != nil {

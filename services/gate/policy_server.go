@@ -12,6 +12,7 @@ import (
 	"weir/internal/aggregate"
 	"weir/internal/fault"
 	"weir/internal/identity"
+	"weir/internal/journal"
 	"weir/services/gate/policy"
 )
 
@@ -209,7 +210,7 @@ func (s *policyServer) ListPolicyRevisions(ctx context.Context, in *gatev1.ListP
 		return nil, err
 	}
 	// The token of a page is the last revision that it gave.
-	before, ok := openToken(in.GetPolicyId(), in.GetPageToken())
+	before, ok := journal.OpenToken(in.GetPolicyId(), in.GetPageToken())
 	if !ok && in.GetPageToken() != "" {
 		return nil, fault.New(fault.PageTokenInvalid, "the page token is not one that this list gave").
 			Field("page_token", "must be a next_page_token of the same list, unchanged")
@@ -229,7 +230,7 @@ func (s *policyServer) ListPolicyRevisions(ctx context.Context, in *gatev1.ListP
 			continue
 		}
 		if len(out.Revisions) == size {
-			out.NextPageToken = sealToken(in.GetPolicyId(), out.GetRevisions()[size-1].GetRevision())
+			out.NextPageToken = journal.SealToken(in.GetPolicyId(), out.GetRevisions()[size-1].GetRevision())
 			break
 		}
 		stored, err := r.message()

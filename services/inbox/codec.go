@@ -49,13 +49,12 @@ func inboxKind() aggregate.Kind[inbox, *inboxv1.Event] {
 
 func dispatchKind() aggregate.Kind[dispatch, *inboxv1.Event] {
 	return aggregate.Kind[dispatch, *inboxv1.Event]{
-		Name:   dispatchKindName,
-		Evolve: evolveDispatch,
-		Codec: aggregate.RootCodec[dispatch, *inboxv1.Event]{Bytes: func(d dispatch) int {
-			return dispatchBytes + len(d.Goal) + len(d.Item) + len(d.ConversationID) + len(d.Owner)
-		}},
-		// Nothing lists dispatches yet.
-		Lists: func(dispatch, uint64) []hot.Entry { return nil },
+		Name:          dispatchKindName,
+		Evolve:        evolveDispatch,
+		Codec:         aggregate.RootCodec[dispatch, *inboxv1.Event]{Bytes: dispatch.bytes},
+		Lists:         dispatch.lists,
+		Due:           dispatch.due,
+		SnapshotEvery: snapshotEvery, // a worker may report for as long as it works
 	}
 }
 
@@ -89,10 +88,10 @@ func piece(field string) int {
 // What a state costs in memory, with its share of the indexes.
 const (
 	inboxBytes    = 2 << 10
-	messageBytes  = 1200
+	messageBytes  = 1400
 	deliveryBytes = 120
 	finishedBytes = 72
-	dispatchBytes = 300
+	dispatchBytes = 500
 )
 
 type inboxCodec struct{}

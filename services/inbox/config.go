@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	conversationv1 "weir/gen/conversation/v1"
 	inboxv1 "weir/gen/inbox/v1"
 	"weir/internal/backend"
 	"weir/internal/serve"
@@ -30,6 +31,9 @@ type Config struct {
 	MaxBody       int           `help:"Bytes that the body of a message may have: 1 to 1,048,576." default:"65536"`
 	MaxDeliveries int           `help:"How often a message is delivered before it is dead: 1 to 20." default:"5"`
 	KeepIDs       time.Duration `name:"keep-ids" help:"How long the id of a finished message is known: 1h to 2160h." default:"168h"`
+
+	// before is called with the name of each step that sends a dispatch, in tests.
+	before func(step string)
 }
 
 // Validate reports the first setting that can't work, by its flag.
@@ -97,19 +101,40 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("inbox: %w", err)
 	}
+	// A second reader, of the service's own stream, from a place of its own.
+	followed, err := b.Consumer("inbox", "", "weir.inbox.*.inbox.*")
+	if err != nil {
+		return fmt.Errorf("inbox: %w", err)
+	}
+	hub := newHub(ctx, followed, b.Journal, b.Hot, b.Log)
 	deliveries := &deliveries{consumer: consumer, inboxes: inboxes, rules: cfg.rules()}
+	dispatcher := &dispatcher{
+		dispatches: dispatches, inboxes: inboxes, journal: b.Journal, rules: cfg.rules(), before: cfg.before,
+		conversations: conversationv1.NewConversationServiceClient(conversation),
+		messages:      conversationv1.NewMessageServiceClient(conversation),
+	}
+	finished, err := b.Consumer("inbox", "inbox-dispatch-wakes", "weir.inbox.*."+dispatchKindName+".*")
+	if err != nil {
+		return fmt.Errorf("inbox: %w", err)
+	}
+	waker := &waker{consumer: finished, dispatcher: dispatcher}
 
 	return serve.Run(ctx, cfg.Serve, serve.Service{
 		Name: "inbox",
 		Register: func(s *grpc.Server) {
-			register(s, &inboxServer{inboxes: inboxes, letters: letters{b.Journal}, rules: cfg.rules()},
-				&dispatchServer{dispatches: dispatches})
+			register(s, &inboxServer{
+				inboxes: inboxes, letters: letters{b.Journal}, hub: hub, checks: newChecks(gate, conversation), rules: cfg.rules(),
+			}, &dispatchServer{backend: b, dispatches: dispatches, dispatcher: dispatcher})
 		},
 		Healthy: b.Journal.Healthy,
+		Metrics: hub.metrics(),
 		Workers: []func(context.Context) error{
 			b.Projector(inboxes, dispatches).Run,
 			deliveries.run,
+			hub.run,
 			func(ctx context.Context) error { return sweepDeadlines(ctx, inboxes) },
+			dispatcher.sweep,
+			waker.run,
 		},
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	conversationv1 "weir/gen/conversation/v1"
 	inboxv1 "weir/gen/inbox/v1"
 	"weir/internal/aggregate"
@@ -17,18 +19,25 @@ import (
 	"weir/internal/journal"
 )
 
-// deliveredPrefix begins the ids of messages that come from conversations. No
-// sender can choose such an id: whoever did so first would keep the true
-// message out.
-const deliveredPrefix = "said-"
+// deliveredPrefix begins the ids of messages that come from conversations, and
+// workPrefix of those about dispatched work. No sender can choose such an id:
+// whoever did so first would keep the true message out.
+const (
+	deliveredPrefix = "said-"
+	workPrefix      = "work-"
+)
+
+var ownPrefixes = []string{deliveredPrefix, workPrefix}
 
 // checkChosenID refuses ids that are not for senders to choose.
 func checkChosenID(field, id string) error {
-	if !strings.HasPrefix(id, deliveredPrefix) {
-		return nil
+	for _, own := range ownPrefixes {
+		if strings.HasPrefix(id, own) {
+			return fault.New(fault.IDMalformed, "ids that begin with %s are those of weir's own messages", own).
+				Field(field, "must not begin with "+own)
+		}
 	}
-	return fault.New(fault.IDMalformed, "ids that begin with %s are those of messages from conversations", deliveredPrefix).
-		Field(field, "must not begin with "+deliveredPrefix)
+	return nil
 }
 
 // deliveries brings what is said to agents in conversations into their inboxes.
@@ -43,9 +52,12 @@ func (d *deliveries) run(ctx context.Context) error { return d.consumer.Run(ctx,
 // Of a conversation's events these address agents: what is said, and what hands a
 // message to the next member of a group that another one left.
 var (
-	messagesAppended    = string((&conversationv1.MessagesAppended{}).ProtoReflect().Descriptor().FullName())
-	groupMembersChanged = string((&conversationv1.GroupMembersChanged{}).ProtoReflect().Descriptor().FullName())
+	messagesAppended    = typeOf(&conversationv1.MessagesAppended{})
+	groupMembersChanged = typeOf(&conversationv1.GroupMembersChanged{})
 )
+
+// typeOf is an event's type as the journal has it.
+func typeOf(event proto.Message) string { return string(event.ProtoReflect().Descriptor().FullName()) }
 
 // handle enqueues what one event asks for. It fails unless everything is in,
 // and the event comes again: a full inbox makes its message wait in the
@@ -82,9 +94,11 @@ func (d *deliveries) deliver(ctx context.Context, tenant, conversation string, p
 	var failed []error
 	for _, goal := range addressed {
 		_, _, err := makingRoom(ctx, d.inboxes, inboxKey(tenant, goal), decideEnqueue, enqueue{
-			Goal:   goal,
-			Sender: origin{Subject: said.GetAuthor()},
-			Rules:  d.rules,
+			Goal: goal,
+			Sender: origin{
+				Subject: said.GetAuthor(), OnBehalfOf: chain(said.GetOnBehalfOf()), Session: said.GetSession(), Operation: said.GetOperation(),
+			},
+			Rules: d.rules,
 			Messages: []newMessage{{
 				ID:           deliveredID(conversation, said.GetMessageId()),
 				Body:         string(body),

@@ -19,13 +19,6 @@ type enqueue struct {
 	Batch bool
 }
 
-// origin is who enqueues, as it is now.
-type origin struct {
-	Subject    string
-	OnBehalfOf []string
-	Session    string
-}
-
 type newMessage struct {
 	ID           string
 	Body         string
@@ -52,7 +45,7 @@ func decideEnqueue(s inbox, c enqueue, now time.Time) (*inboxv1.Event, error) {
 	after = after.advanced(now)
 	after.touched = nil // what is added to it must not be in memory that s has
 	e := &inboxv1.MessagesEnqueued{
-		Goal: c.Goal, Sender: c.Sender.Subject, OnBehalfOf: c.Sender.OnBehalfOf, Session: c.Sender.Session,
+		Goal: c.Goal, Sender: c.Sender.Subject, OnBehalfOf: c.Sender.chain(), Session: c.Sender.Session, Operation: c.Sender.Operation,
 	}
 	if oldest, ok := after.finished.oldest(); ok && oldest.before(keep) {
 		e.ForgetBefore = timestamp(keep)
@@ -79,7 +72,7 @@ func decideEnqueue(s inbox, c enqueue, now time.Time) (*inboxv1.Event, error) {
 		}
 		e.Messages = append(e.Messages, enqueued)
 		// No event is as late as this one.
-		after = after.enqueued(enqueued, arrival{math.MaxUint64, int32(i)}, now)
+		after = after.enqueued(enqueued, c.Sender, arrival{math.MaxUint64, int32(i)}, now)
 	}
 	if len(e.GetMessages()) == 0 {
 		return nil, nil

@@ -19,11 +19,12 @@ func evolveInbox(s inbox, e aggregate.Recorded[*inboxv1.Event]) inbox {
 	switch happened := e.Event.GetEvent().(type) {
 	case *inboxv1.Event_MessagesEnqueued:
 		s = s.forget(fromTimestamp(happened.MessagesEnqueued.GetForgetBefore()))
+		by := senderOf(happened.MessagesEnqueued)
 		for i, m := range happened.MessagesEnqueued.GetMessages() {
-			s = s.enqueued(m, arrival{e.Sequence, int32(i)}, e.Time)
+			s = s.enqueued(m, by, arrival{e.Sequence, int32(i)}, e.Time)
 		}
 	case *inboxv1.Event_MessagesClaimed:
-		s = s.claimed(happened.MessagesClaimed, e.Sequence, e.Time)
+		s = s.claimed(happened.MessagesClaimed, e.Sequence, e.Time).refused(e)
 	case *inboxv1.Event_LeaseExtended:
 		until := fromTimestamp(happened.LeaseExtended.GetLeaseExpireTime())
 		s = s.change(happened.LeaseExtended.GetMessageIds(), func(m message) message {
@@ -59,7 +60,7 @@ func (s inbox) advanced(now time.Time) inbox {
 }
 
 // enqueued takes one message in, in place of the one that it replaces.
-func (s inbox) enqueued(e *inboxv1.EnqueuedMessage, at arrival, now time.Time) inbox {
+func (s inbox) enqueued(e *inboxv1.EnqueuedMessage, by origin, at arrival, now time.Time) inbox {
 	m := message{
 		State:       pending,
 		Letter:      at,
@@ -73,6 +74,7 @@ func (s inbox) enqueued(e *inboxv1.EnqueuedMessage, at arrival, now time.Time) i
 		Replaces:    e.GetReplacedMessageId(),
 		NotBefore:   fromTimestamp(e.GetNotBefore()),
 		Expires:     fromTimestamp(e.GetExpireTime()),
+		Origin:      by.said(e.GetConversationId()),
 	}
 	if m.NotBefore.After(now) {
 		m.State = waits

@@ -319,46 +319,6 @@ func TestEveryCommandInEveryStateOfAMessage(t *testing.T) {
 	})
 }
 
-func TestEveryCommandInEveryStateOfADispatch(t *testing.T) {
-	at := map[progress]dispatch{
-		unheard:       {},
-		underway:      {ID: "d", State: begun, Attempts: 1},
-		sentHere:      {ID: "d", State: sent, Attempts: 1, ConversationID: "here"},
-		sentElsewhere: {ID: "d", State: sent, Attempts: 1, ConversationID: "elsewhere"},
-	}
-	run := map[dispatchCommand]func(dispatch) (*inboxv1.Event, error){
-		toBegin: func(d dispatch) (*inboxv1.Event, error) {
-			return decideBegin(d, begin{Goal: "build", Item: "1", NewID: "new"}, start)
-		},
-		toMarkSent: func(d dispatch) (*inboxv1.Event, error) {
-			return decideSent(d, markSent{Goal: "build", Item: "1", NewID: "new", ConversationID: "here"}, start)
-		},
-	}
-	datadriven.RunTest(t, "testdata/transitions/dispatch", func(t *testing.T, _ *datadriven.TestData) string {
-		var b strings.Builder
-		for p := range progress(progresses) {
-			for c := range dispatchCommand(dispatchCommands) {
-				event, err := run[c](at[p])
-				came, as := told(event), happens
-				switch {
-				case fault.Is(err, fault.DispatchMismatch):
-					came, as = string(fault.DispatchMismatch), mismatch
-				case err != nil:
-					t.Error(err)
-				case event == nil:
-					as = nothing
-				}
-				if as != dispatchTransitions[p][c] {
-					t.Errorf("%v, %v: came to %s, the table says %v", p, c, came, dispatchTransitions[p][c])
-				}
-				fmt.Fprintf(&b, "%-14s %-9s  %s\n", [...]string{"unheard", "underway", "sent here", "sent elsewhere"}[p],
-					[...]string{"begin", "mark sent"}[c], came)
-			}
-		}
-		return b.String()
-	})
-}
-
 func TestContentsThatDifferHaveDifferentFingerprints(t *testing.T) {
 	type content struct {
 		sender string

@@ -61,21 +61,24 @@ type message struct {
 	Letter arrival `json:"letter"`
 	// Arrival is its place in the order: where Letter is, or where that of the
 	// message was that it replaced.
-	Arrival     arrival    `json:"arrival"`
-	Enqueued    time.Time  `json:"enqueued"`
-	Interrupts  bool       `json:"interrupts,omitempty"`
-	Priority    int32      `json:"priority,omitempty"`
-	Bytes       int        `json:"bytes"` // of the body
-	Fingerprint []byte     `json:"fingerprint"`
-	BusyKey     string     `json:"busy_key,omitempty"`
-	Replaces    string     `json:"replaces,omitempty"`
-	NotBefore   time.Time  `json:"not_before,omitzero"`
-	Expires     time.Time  `json:"expires,omitzero"`
-	Deliveries  int32      `json:"deliveries,omitempty"`
-	Reclaimed   bool       `json:"reclaimed,omitempty"`
-	Hold        hold       `json:"hold,omitzero"`
-	History     []delivery `json:"history,omitempty"`
-	Died        time.Time  `json:"died,omitzero"`
+	Arrival     arrival   `json:"arrival"`
+	Enqueued    time.Time `json:"enqueued"`
+	Interrupts  bool      `json:"interrupts,omitempty"`
+	Priority    int32     `json:"priority,omitempty"`
+	Bytes       int       `json:"bytes"` // of the body
+	Fingerprint []byte    `json:"fingerprint"`
+	BusyKey     string    `json:"busy_key,omitempty"`
+	Replaces    string    `json:"replaces,omitempty"`
+	NotBefore   time.Time `json:"not_before,omitzero"`
+	Expires     time.Time `json:"expires,omitzero"`
+	Deliveries  int32     `json:"deliveries,omitempty"`
+	Reclaimed   bool      `json:"reclaimed,omitempty"`
+	Hold        hold      `json:"hold,omitzero"`
+	Origin      origin    `json:"origin,omitzero"`
+	// Refusal is set once the message is a notice.
+	Refusal refusal    `json:"refusal,omitzero"`
+	History []delivery `json:"history,omitempty"`
+	Died    time.Time  `json:"died,omitzero"`
 }
 
 // hold is by whom and until when a message is claimed. Of a message that was

@@ -258,5 +258,8 @@ func toProto(m message, l letter, at time.Time) *inboxv1.Message {
 	if standing == held {
 		shown.Claimant, shown.LeaseExpireTime = m.Hold.Claimant, timestamp(m.Hold.Until)
 	}
+	if m.isNotice() {
+		shown.Refusal, shown.Body = m.Refusal.proto(), ""
+	}
 	return shown
 }

@@ -26,6 +26,8 @@ type inboxServer struct {
 	inboxv1.UnimplementedInboxServiceServer
 	inboxes *inboxLoop
 	letters letters
+	hub     *hub
+	checks  *checks
 	rules   rules
 }
 
@@ -49,8 +51,17 @@ func serving(ctx context.Context, goal string) (identity.Caller, journal.Key, er
 // ownGoal is the one goal that an agent serves. People and services serve all
 // goals of their tenant.
 func ownGoal(caller identity.Caller) (goal string, ok bool) {
-	kind, name, err := identity.ParseSubject(caller.Subject)
-	return name, err != nil || kind == identity.Agent
+	return agentName(caller.Subject)
+}
+
+// agentName is the name of an agent. A subject that cannot be read counts as an
+// agent without one.
+func agentName(subject string) (name string, ok bool) {
+	kind, name, err := identity.ParseSubject(subject)
+	if err != nil || kind == identity.Agent {
+		return name, true
+	}
+	return "", false
 }
 
 func (s *inboxServer) Enqueue(ctx context.Context, in *inboxv1.EnqueueRequest) (*inboxv1.EnqueueResponse, error) {
@@ -93,7 +104,7 @@ func (s *inboxServer) enqueue(ctx context.Context, goal string, messages []enque
 	}
 	c := enqueue{
 		Goal: goal, Rules: s.rules, Batch: batch,
-		Sender: origin{Subject: caller.Subject, OnBehalfOf: caller.OnBehalfOf, Session: caller.Session},
+		Sender: origin{Subject: caller.Subject, OnBehalfOf: chain(caller.OnBehalfOf), Session: caller.Session, Operation: caller.Operation},
 	}
 	for i, m := range messages {
 		if err := checkChosenID(c.field(i, "message_id"), m.GetMessageId()); err != nil {
@@ -168,7 +179,11 @@ func (s *inboxServer) Claim(ctx context.Context, in *inboxv1.ClaimRequest) (*inb
 	if err != nil {
 		return nil, err
 	}
-	after, at, err := do(ctx, s.inboxes, key, decideClaim, claim{
+	wait, err := durationOf("wait", in.GetWait(), 0)
+	if err != nil {
+		return nil, err
+	}
+	command := claim{
 		Goal:     in.GetGoal(),
 		Request:  in.GetRequestId(),
 		Claimant: caller.Subject,
@@ -176,6 +191,9 @@ func (s *inboxServer) Claim(ctx context.Context, in *inboxv1.ClaimRequest) (*inb
 		Max:      orDefault(in.GetMax(), defaultClaim),
 		Lease:    lease,
 		Rules:    s.rules,
+	}
+	after, at, err := s.hub.claim(ctx, key, command.Request, wait, func(ctx context.Context) (aggregate.Snapshot[inbox], time.Time, error) {
+		return s.checks.deliver(ctx, s.inboxes, key, command)
 	})
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	_ "weir/gen/conversation/v1" // registers the messages that bindings name
+	_ "weir/gen/inbox/v1"
 	"weir/internal/strictjson"
 )
 

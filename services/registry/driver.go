@@ -91,11 +91,11 @@ func (d *driver) next(ctx context.Context, key journal.Key, i Invocation) (*step
 	return d.redeem(ctx, operation, i)
 }
 
-// actor is the recorded caller, for whom the registry calls.
+// actor is the recorded caller, for whom the registry calls, through the operation.
 func (i Invocation) actor(tenant string) identity.Caller {
 	return identity.Caller{
 		Tenant: tenant, Subject: i.Caller.Subject, Session: i.Caller.Session,
-		Confined: i.Caller.Confined, OnBehalfOf: i.Caller.OnBehalfOf,
+		Confined: i.Caller.Confined, OnBehalfOf: i.Caller.OnBehalfOf, Operation: i.Operation,
 	}
 }
 

@@ -222,6 +222,21 @@ func TestAQueryThatIsAllowedLeavesNoRecord(t *testing.T) {
 	want(t, "its record", err, fault.InvocationNotFound)
 }
 
+// Who delivers what somebody sent asks by it whether the sender still may.
+func TestATargetIsToldThroughWhichOperationTheCallerActs(t *testing.T) {
+	r := newRig(t)
+	r.gate.steer(func() { r.gate.verdict = gatev1.Verdict_VERDICT_ALLOW })
+	input := `{"conversation_id":"c1"}`
+	r.invoke(&registryv1.InvokeRequest{InvocationId: "q-1", Operation: "conversation/read", InputJson: &input})
+	r.invoke(say("inv-1", "hi"))
+	r.target.steer(func() {
+		if len(r.target.stated) != 2 || !strings.Contains(r.target.stated[0], `"operation":"conversation/read"`) ||
+			!strings.Contains(r.target.stated[1], `"operation":"conversation/say"`) {
+			t.Errorf("calls were made for %v", r.target.stated)
+		}
+	})
+}
+
 func TestAnErrorOfTheTargetIsTheOutcome(t *testing.T) {
 	r := newRig(t)
 	r.gate.steer(func() { r.gate.verdict = gatev1.Verdict_VERDICT_ALLOW })
@@ -395,7 +410,7 @@ func TestListOperationsPages(t *testing.T) {
 			break
 		}
 	}
-	if fmt.Sprint(got) != "[conversation/list conversation/read conversation/say conversation/start group/start]" {
+	if fmt.Sprint(got) != "[conversation/list conversation/read conversation/say conversation/start dispatch/start group/start inbox/send]" {
 		t.Fatalf("got %v", got)
 	}
 	_, err := r.operations(alice).ListOperations(t.Context(), &registryv1.ListOperationsRequest{PageToken: "../x"})

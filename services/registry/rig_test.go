@@ -6,11 +6,13 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	conversationv1 "weir/gen/conversation/v1"
@@ -286,6 +288,7 @@ type recordingTarget struct {
 	mu      sync.Mutex
 	calls   int
 	said    []string // in each call
+	stated  []string // for whom each call was made, as JSON
 	effects map[string]int
 	refuse  error
 	block   chan struct{}
@@ -308,6 +311,7 @@ func (r *recordingTarget) AppendMessage(ctx context.Context, in *conversationv1.
 		text += part.GetText()
 	}
 	r.said = append(r.said, text)
+	r.stated = append(r.stated, actsFor(ctx))
 	r.mu.Unlock()
 	if block != nil {
 		select {
@@ -331,10 +335,16 @@ func (r *recordingTarget) AppendMessage(ctx context.Context, in *conversationv1.
 	}}, nil
 }
 
-func (r *recordingTarget) ListMessages(context.Context, *conversationv1.ListMessagesRequest) (*conversationv1.ListMessagesResponse, error) {
+// actsFor is the statement for whom a call is made.
+func actsFor(ctx context.Context) string {
+	return strings.Join(metadata.ValueFromIncomingContext(ctx, "weir-acts-for-bin"), " ")
+}
+
+func (r *recordingTarget) ListMessages(ctx context.Context, _ *conversationv1.ListMessagesRequest) (*conversationv1.ListMessagesResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls++
+	r.stated = append(r.stated, actsFor(ctx))
 	return &conversationv1.ListMessagesResponse{}, r.refuse
 }
 

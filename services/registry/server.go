@@ -159,6 +159,7 @@ func (s *server) Invoke(ctx context.Context, in *registryv1.InvokeRequest) (*reg
 // query runs a query that the gate allows; it leaves no record. Where the gate
 // asks a person, it gives nothing, and the query goes the way of a mutation.
 func (s *server) query(ctx context.Context, who identity.Caller, o *Operation, cmd request) (*registryv1.Invocation, error) {
+	who.Operation = o.Name
 	ctx = identity.ActFor(ctx, who)
 	answer, err := s.gate.Check(ctx, checkRequest(cmd.ID, o, cmd.Input, cmd.InputDigest, cmd.RunningIn))
 	if err != nil {

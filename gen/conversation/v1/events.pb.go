@@ -592,8 +592,14 @@ type AppendedMessage struct {
 	Summarizes  *Range   `protobuf:"bytes,9,opt,name=summarizes,proto3" json:"summarizes,omitempty"`
 	// Create_time is set where it is not the event's: for an import, which pauses
 	// nothing and reaches no inbox.
-	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	Erasure       Erasure                `protobuf:"varint,11,opt,name=erasure,proto3,enum=weir.conversation.v1.Erasure" json:"erasure,omitempty"`
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	Erasure    Erasure                `protobuf:"varint,11,opt,name=erasure,proto3,enum=weir.conversation.v1.Erasure" json:"erasure,omitempty"`
+	// On_behalf_of, session and operation are the author's, as they were: whom the
+	// author acted for, where, and by which of the registry's operations it spoke.
+	// Whoever delivers the message asks by them whether the author still may.
+	OnBehalfOf    []string `protobuf:"bytes,12,rep,name=on_behalf_of,json=onBehalfOf,proto3" json:"on_behalf_of,omitempty"`
+	Session       string   `protobuf:"bytes,13,opt,name=session,proto3" json:"session,omitempty"`
+	Operation     string   `protobuf:"bytes,14,opt,name=operation,proto3" json:"operation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -703,6 +709,27 @@ func (x *AppendedMessage) GetErasure() Erasure {
 		return x.Erasure
 	}
 	return Erasure_ERASURE_UNSPECIFIED
+}
+
+func (x *AppendedMessage) GetOnBehalfOf() []string {
+	if x != nil {
+		return x.OnBehalfOf
+	}
+	return nil
+}
+
+func (x *AppendedMessage) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *AppendedMessage) GetOperation() string {
+	if x != nil {
+		return x.Operation
+	}
+	return ""
 }
 
 // ConversationUpdated: what is set here was changed.
@@ -2336,7 +2363,7 @@ const file_weir_conversation_v1_events_proto_rawDesc = "" +
 	"\x10MessagesAppended\x12'\n" +
 	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12%\n" +
 	"\x0efirst_position\x18\x02 \x01(\x03R\rfirstPosition\x12A\n" +
-	"\bmessages\x18\x03 \x03(\v2%.weir.conversation.v1.AppendedMessageR\bmessages\"\xb0\x03\n" +
+	"\bmessages\x18\x03 \x03(\v2%.weir.conversation.v1.AppendedMessageR\bmessages\"\x8a\x04\n" +
 	"\x0fAppendedMessage\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x16\n" +
@@ -2353,7 +2380,11 @@ const file_weir_conversation_v1_events_proto_rawDesc = "" +
 	"\vcreate_time\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x127\n" +
-	"\aerasure\x18\v \x01(\x0e2\x1d.weir.conversation.v1.ErasureR\aerasure\"\xe5\x01\n" +
+	"\aerasure\x18\v \x01(\x0e2\x1d.weir.conversation.v1.ErasureR\aerasure\x12 \n" +
+	"\fon_behalf_of\x18\f \x03(\tR\n" +
+	"onBehalfOf\x12\x18\n" +
+	"\asession\x18\r \x01(\tR\asession\x12\x1c\n" +
+	"\toperation\x18\x0e \x01(\tR\toperation\"\xe5\x01\n" +
 	"\x13ConversationUpdated\x12'\n" +
 	"\x0fconversation_id\x18\x01 \x01(\tR\x0econversationId\x12\x19\n" +
 	"\x05title\x18\x02 \x01(\tH\x00R\x05title\x88\x01\x01\x126\n" +

@@ -25,7 +25,7 @@ const (
 
 // Event is what the gate appends to the stream WEIR_GATE, on subjects
 // `weir.gate.<tenant>.<kind>.<id>` of the kinds approval, trust, check, grant,
-// policy and catalogue. The header ce-type names the message that is set.
+// policy, delivery and catalogue. The header ce-type names the message that is set.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Actor is the subject that caused the event; `service:gate` for a deadline.
@@ -49,6 +49,7 @@ type Event struct {
 	//	*Event_WriteAllowed
 	//	*Event_CheckDenied
 	//	*Event_OperationsAnnounced
+	//	*Event_DeliveryRefused
 	Event         isEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -251,6 +252,15 @@ func (x *Event) GetOperationsAnnounced() *OperationsAnnounced {
 	return nil
 }
 
+func (x *Event) GetDeliveryRefused() *DeliveryRefused {
+	if x != nil {
+		if x, ok := x.Event.(*Event_DeliveryRefused); ok {
+			return x.DeliveryRefused
+		}
+	}
+	return nil
+}
+
 type isEvent_Event interface {
 	isEvent_Event()
 }
@@ -323,6 +333,10 @@ type Event_OperationsAnnounced struct {
 	OperationsAnnounced *OperationsAnnounced `protobuf:"bytes,18,opt,name=operations_announced,json=operationsAnnounced,proto3,oneof"`
 }
 
+type Event_DeliveryRefused struct {
+	DeliveryRefused *DeliveryRefused `protobuf:"bytes,19,opt,name=delivery_refused,json=deliveryRefused,proto3,oneof"`
+}
+
 func (*Event_ApprovalRequested) isEvent_Event() {}
 
 func (*Event_ApprovalDecided) isEvent_Event() {}
@@ -356,6 +370,8 @@ func (*Event_WriteAllowed) isEvent_Event() {}
 func (*Event_CheckDenied) isEvent_Event() {}
 
 func (*Event_OperationsAnnounced) isEvent_Event() {}
+
+func (*Event_DeliveryRefused) isEvent_Event() {}
 
 // ApprovalRequested: a person must be asked.
 type ApprovalRequested struct {
@@ -1760,11 +1776,103 @@ func (x *OperationsAnnounced) GetOperations() []string {
 	return nil
 }
 
+// DeliveryRefused: the inbox did not deliver a message, since its sender may not
+// send any more. The gate hears it from the inbox, at whose time it stands.
+type DeliveryRefused struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Goal      string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	MessageId string                 `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	// Sender is who sent it.
+	Sender string `protobuf:"bytes,3,opt,name=sender,proto3" json:"sender,omitempty"`
+	// Reason is SENDER_DISABLED, SENDER_CONFINED, SENDER_NOT_GRANTED or
+	// CONVERSATION_GONE.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Receiver is who claimed it, and got a notice in its place.
+	Receiver string `protobuf:"bytes,5,opt,name=receiver,proto3" json:"receiver,omitempty"`
+	// Refuse_time is when the inbox refused it.
+	RefuseTime    *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=refuse_time,json=refuseTime,proto3" json:"refuse_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeliveryRefused) Reset() {
+	*x = DeliveryRefused{}
+	mi := &file_weir_gate_v1_events_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeliveryRefused) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeliveryRefused) ProtoMessage() {}
+
+func (x *DeliveryRefused) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_events_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeliveryRefused.ProtoReflect.Descriptor instead.
+func (*DeliveryRefused) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_events_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *DeliveryRefused) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *DeliveryRefused) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *DeliveryRefused) GetSender() string {
+	if x != nil {
+		return x.Sender
+	}
+	return ""
+}
+
+func (x *DeliveryRefused) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *DeliveryRefused) GetReceiver() string {
+	if x != nil {
+		return x.Receiver
+	}
+	return ""
+}
+
+func (x *DeliveryRefused) GetRefuseTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RefuseTime
+	}
+	return nil
+}
+
 var File_weir_gate_v1_events_proto protoreflect.FileDescriptor
 
 const file_weir_gate_v1_events_proto_rawDesc = "" +
 	"\n" +
-	"\x19weir/gate/v1/events.proto\x12\fweir.gate.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a#weir/gate/v1/approval_service.proto\x1a\x19weir/gate/v1/policy.proto\x1a weir/registry/v1/operation.proto\"\xee\t\n" +
+	"\x19weir/gate/v1/events.proto\x12\fweir.gate.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a#weir/gate/v1/approval_service.proto\x1a\x19weir/gate/v1/policy.proto\x1a weir/registry/v1/operation.proto\"\xba\n" +
+	"\n" +
 	"\x05Event\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12P\n" +
 	"\x12approval_requested\x18\x02 \x01(\v2\x1f.weir.gate.v1.ApprovalRequestedH\x00R\x11approvalRequested\x12J\n" +
@@ -1786,7 +1894,8 @@ const file_weir_gate_v1_events_proto_rawDesc = "" +
 	"\rtrust_expired\x18\x0f \x01(\v2\x1a.weir.gate.v1.TrustExpiredH\x00R\ftrustExpired\x12A\n" +
 	"\rwrite_allowed\x18\x10 \x01(\v2\x1a.weir.gate.v1.WriteAllowedH\x00R\fwriteAllowed\x12>\n" +
 	"\fcheck_denied\x18\x11 \x01(\v2\x19.weir.gate.v1.CheckDeniedH\x00R\vcheckDenied\x12V\n" +
-	"\x14operations_announced\x18\x12 \x01(\v2!.weir.gate.v1.OperationsAnnouncedH\x00R\x13operationsAnnouncedB\a\n" +
+	"\x14operations_announced\x18\x12 \x01(\v2!.weir.gate.v1.OperationsAnnouncedH\x00R\x13operationsAnnounced\x12J\n" +
+	"\x10delivery_refused\x18\x13 \x01(\v2\x1d.weir.gate.v1.DeliveryRefusedH\x00R\x0fdeliveryRefusedB\a\n" +
 	"\x05event\"\x91\x06\n" +
 	"\x11ApprovalRequested\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
@@ -1933,7 +2042,16 @@ const file_weir_gate_v1_events_proto_rawDesc = "" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1e\n" +
 	"\n" +
 	"operations\x18\x02 \x03(\tR\n" +
-	"operationsB\x19Z\x17weir/gen/gate/v1;gatev1b\x06proto3"
+	"operations\"\xcd\x01\n" +
+	"\x0fDeliveryRefused\x12\x12\n" +
+	"\x04goal\x18\x01 \x01(\tR\x04goal\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x02 \x01(\tR\tmessageId\x12\x16\n" +
+	"\x06sender\x18\x03 \x01(\tR\x06sender\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
+	"\breceiver\x18\x05 \x01(\tR\breceiver\x12;\n" +
+	"\vrefuse_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"refuseTimeB\x19Z\x17weir/gen/gate/v1;gatev1b\x06proto3"
 
 var (
 	file_weir_gate_v1_events_proto_rawDescOnce sync.Once
@@ -1947,7 +2065,7 @@ func file_weir_gate_v1_events_proto_rawDescGZIP() []byte {
 	return file_weir_gate_v1_events_proto_rawDescData
 }
 
-var file_weir_gate_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_weir_gate_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_weir_gate_v1_events_proto_goTypes = []any{
 	(*Event)(nil),                 // 0: weir.gate.v1.Event
 	(*ApprovalRequested)(nil),     // 1: weir.gate.v1.ApprovalRequested
@@ -1968,14 +2086,15 @@ var file_weir_gate_v1_events_proto_goTypes = []any{
 	(*CheckDenied)(nil),           // 16: weir.gate.v1.CheckDenied
 	(*CheckedRequest)(nil),        // 17: weir.gate.v1.CheckedRequest
 	(*OperationsAnnounced)(nil),   // 18: weir.gate.v1.OperationsAnnounced
-	(v1.Effect)(0),                // 19: weir.registry.v1.Effect
-	(*Terms)(nil),                 // 20: weir.gate.v1.Terms
-	(*Flag)(nil),                  // 21: weir.gate.v1.Flag
-	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
-	(Decision)(0),                 // 23: weir.gate.v1.Decision
-	(*Remember)(nil),              // 24: weir.gate.v1.Remember
-	(ApprovalState)(0),            // 25: weir.gate.v1.ApprovalState
-	(*Policy)(nil),                // 26: weir.gate.v1.Policy
+	(*DeliveryRefused)(nil),       // 19: weir.gate.v1.DeliveryRefused
+	(v1.Effect)(0),                // 20: weir.registry.v1.Effect
+	(*Terms)(nil),                 // 21: weir.gate.v1.Terms
+	(*Flag)(nil),                  // 22: weir.gate.v1.Flag
+	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
+	(Decision)(0),                 // 24: weir.gate.v1.Decision
+	(*Remember)(nil),              // 25: weir.gate.v1.Remember
+	(ApprovalState)(0),            // 26: weir.gate.v1.ApprovalState
+	(*Policy)(nil),                // 27: weir.gate.v1.Policy
 }
 var file_weir_gate_v1_events_proto_depIdxs = []int32{
 	1,  // 0: weir.gate.v1.Event.approval_requested:type_name -> weir.gate.v1.ApprovalRequested
@@ -1995,28 +2114,30 @@ var file_weir_gate_v1_events_proto_depIdxs = []int32{
 	15, // 14: weir.gate.v1.Event.write_allowed:type_name -> weir.gate.v1.WriteAllowed
 	16, // 15: weir.gate.v1.Event.check_denied:type_name -> weir.gate.v1.CheckDenied
 	18, // 16: weir.gate.v1.Event.operations_announced:type_name -> weir.gate.v1.OperationsAnnounced
-	19, // 17: weir.gate.v1.ApprovalRequested.effect:type_name -> weir.registry.v1.Effect
-	20, // 18: weir.gate.v1.ApprovalRequested.terms:type_name -> weir.gate.v1.Terms
-	21, // 19: weir.gate.v1.ApprovalRequested.flags:type_name -> weir.gate.v1.Flag
-	22, // 20: weir.gate.v1.ApprovalRequested.expire_time:type_name -> google.protobuf.Timestamp
-	23, // 21: weir.gate.v1.ApprovalDecided.decision:type_name -> weir.gate.v1.Decision
-	24, // 22: weir.gate.v1.ApprovalDecided.remember:type_name -> weir.gate.v1.Remember
-	25, // 23: weir.gate.v1.ApprovalDecided.outcome:type_name -> weir.gate.v1.ApprovalState
-	22, // 24: weir.gate.v1.ApprovalDecided.expire_time:type_name -> google.protobuf.Timestamp
-	12, // 25: weir.gate.v1.ApprovalDecided.trust:type_name -> weir.gate.v1.TrustGiven
-	22, // 26: weir.gate.v1.ApprovalTimedOut.expire_time:type_name -> google.protobuf.Timestamp
-	26, // 27: weir.gate.v1.PolicyPut.policy:type_name -> weir.gate.v1.Policy
-	20, // 28: weir.gate.v1.TrustGiven.terms:type_name -> weir.gate.v1.Terms
-	22, // 29: weir.gate.v1.TrustGiven.expire_time:type_name -> google.protobuf.Timestamp
-	22, // 30: weir.gate.v1.TrustGiven.give_time:type_name -> google.protobuf.Timestamp
-	17, // 31: weir.gate.v1.WriteAllowed.request:type_name -> weir.gate.v1.CheckedRequest
-	17, // 32: weir.gate.v1.CheckDenied.request:type_name -> weir.gate.v1.CheckedRequest
-	19, // 33: weir.gate.v1.CheckedRequest.effect:type_name -> weir.registry.v1.Effect
-	34, // [34:34] is the sub-list for method output_type
-	34, // [34:34] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	19, // 17: weir.gate.v1.Event.delivery_refused:type_name -> weir.gate.v1.DeliveryRefused
+	20, // 18: weir.gate.v1.ApprovalRequested.effect:type_name -> weir.registry.v1.Effect
+	21, // 19: weir.gate.v1.ApprovalRequested.terms:type_name -> weir.gate.v1.Terms
+	22, // 20: weir.gate.v1.ApprovalRequested.flags:type_name -> weir.gate.v1.Flag
+	23, // 21: weir.gate.v1.ApprovalRequested.expire_time:type_name -> google.protobuf.Timestamp
+	24, // 22: weir.gate.v1.ApprovalDecided.decision:type_name -> weir.gate.v1.Decision
+	25, // 23: weir.gate.v1.ApprovalDecided.remember:type_name -> weir.gate.v1.Remember
+	26, // 24: weir.gate.v1.ApprovalDecided.outcome:type_name -> weir.gate.v1.ApprovalState
+	23, // 25: weir.gate.v1.ApprovalDecided.expire_time:type_name -> google.protobuf.Timestamp
+	12, // 26: weir.gate.v1.ApprovalDecided.trust:type_name -> weir.gate.v1.TrustGiven
+	23, // 27: weir.gate.v1.ApprovalTimedOut.expire_time:type_name -> google.protobuf.Timestamp
+	27, // 28: weir.gate.v1.PolicyPut.policy:type_name -> weir.gate.v1.Policy
+	21, // 29: weir.gate.v1.TrustGiven.terms:type_name -> weir.gate.v1.Terms
+	23, // 30: weir.gate.v1.TrustGiven.expire_time:type_name -> google.protobuf.Timestamp
+	23, // 31: weir.gate.v1.TrustGiven.give_time:type_name -> google.protobuf.Timestamp
+	17, // 32: weir.gate.v1.WriteAllowed.request:type_name -> weir.gate.v1.CheckedRequest
+	17, // 33: weir.gate.v1.CheckDenied.request:type_name -> weir.gate.v1.CheckedRequest
+	20, // 34: weir.gate.v1.CheckedRequest.effect:type_name -> weir.registry.v1.Effect
+	23, // 35: weir.gate.v1.DeliveryRefused.refuse_time:type_name -> google.protobuf.Timestamp
+	36, // [36:36] is the sub-list for method output_type
+	36, // [36:36] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_weir_gate_v1_events_proto_init() }
@@ -2044,6 +2165,7 @@ func file_weir_gate_v1_events_proto_init() {
 		(*Event_WriteAllowed)(nil),
 		(*Event_CheckDenied)(nil),
 		(*Event_OperationsAnnounced)(nil),
+		(*Event_DeliveryRefused)(nil),
 	}
 	file_weir_gate_v1_events_proto_msgTypes[1].OneofWrappers = []any{}
 	file_weir_gate_v1_events_proto_msgTypes[2].OneofWrappers = []any{}
@@ -2053,7 +2175,7 @@ func file_weir_gate_v1_events_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_gate_v1_events_proto_rawDesc), len(file_weir_gate_v1_events_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -725,6 +725,116 @@ func (x *RedeemResponse) GetAmendedInputDigest() string {
 	return ""
 }
 
+type CheckStandingRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Operation by which the caller sent it, if by any.
+	Operation     string `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckStandingRequest) Reset() {
+	*x = CheckStandingRequest{}
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckStandingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckStandingRequest) ProtoMessage() {}
+
+func (x *CheckStandingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckStandingRequest.ProtoReflect.Descriptor instead.
+func (*CheckStandingRequest) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *CheckStandingRequest) GetOperation() string {
+	if x != nil {
+		return x.Operation
+	}
+	return ""
+}
+
+type CheckStandingResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Confined is true where the caller only reads.
+	Confined bool `protobuf:"varint,1,opt,name=confined,proto3" json:"confined,omitempty"`
+	// Granted is true while a grant of the caller matches the operation, and where
+	// none is named.
+	Granted bool `protobuf:"varint,2,opt,name=granted,proto3" json:"granted,omitempty"`
+	// Policy_revision is the newest change of the tenant's grants and policies
+	// that the answer rests on.
+	PolicyRevision uint64 `protobuf:"varint,3,opt,name=policy_revision,json=policyRevision,proto3" json:"policy_revision,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *CheckStandingResponse) Reset() {
+	*x = CheckStandingResponse{}
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckStandingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckStandingResponse) ProtoMessage() {}
+
+func (x *CheckStandingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckStandingResponse.ProtoReflect.Descriptor instead.
+func (*CheckStandingResponse) Descriptor() ([]byte, []int) {
+	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *CheckStandingResponse) GetConfined() bool {
+	if x != nil {
+		return x.Confined
+	}
+	return false
+}
+
+func (x *CheckStandingResponse) GetGranted() bool {
+	if x != nil {
+		return x.Granted
+	}
+	return false
+}
+
+func (x *CheckStandingResponse) GetPolicyRevision() uint64 {
+	if x != nil {
+		return x.PolicyRevision
+	}
+	return 0
+}
+
 type AnnounceOperationsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Digest names the catalogue; announcing the same one again changes nothing.
@@ -737,7 +847,7 @@ type AnnounceOperationsRequest struct {
 
 func (x *AnnounceOperationsRequest) Reset() {
 	*x = AnnounceOperationsRequest{}
-	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[10]
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -749,7 +859,7 @@ func (x *AnnounceOperationsRequest) String() string {
 func (*AnnounceOperationsRequest) ProtoMessage() {}
 
 func (x *AnnounceOperationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[10]
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -762,7 +872,7 @@ func (x *AnnounceOperationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnnounceOperationsRequest.ProtoReflect.Descriptor instead.
 func (*AnnounceOperationsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{10}
+	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AnnounceOperationsRequest) GetDigest() string {
@@ -787,7 +897,7 @@ type AnnounceOperationsResponse struct {
 
 func (x *AnnounceOperationsResponse) Reset() {
 	*x = AnnounceOperationsResponse{}
-	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[11]
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +909,7 @@ func (x *AnnounceOperationsResponse) String() string {
 func (*AnnounceOperationsResponse) ProtoMessage() {}
 
 func (x *AnnounceOperationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[11]
+	mi := &file_weir_gate_v1_gate_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +922,7 @@ func (x *AnnounceOperationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnnounceOperationsResponse.ProtoReflect.Descriptor instead.
 func (*AnnounceOperationsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{11}
+	return file_weir_gate_v1_gate_service_proto_rawDescGZIP(), []int{13}
 }
 
 var File_weir_gate_v1_gate_service_proto protoreflect.FileDescriptor
@@ -882,19 +992,26 @@ const file_weir_gate_v1_gate_service_proto_rawDesc = "" +
 	"redeemTime\x121\n" +
 	"\x12amended_input_json\x18\x02 \x01(\tH\x00R\x10amendedInputJson\x88\x01\x01\x120\n" +
 	"\x14amended_input_digest\x18\x03 \x01(\tR\x12amendedInputDigestB\x15\n" +
-	"\x13_amended_input_json\"\xab\x01\n" +
+	"\x13_amended_input_json\"o\n" +
+	"\x14CheckStandingRequest\x12W\n" +
+	"\toperation\x18\x01 \x01(\tB9\xbaH6\xd8\x01\x01r1\x18\xc8\x012,^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)+$R\toperation\"v\n" +
+	"\x15CheckStandingResponse\x12\x1a\n" +
+	"\bconfined\x18\x01 \x01(\bR\bconfined\x12\x18\n" +
+	"\agranted\x18\x02 \x01(\bR\agranted\x12'\n" +
+	"\x0fpolicy_revision\x18\x03 \x01(\x04R\x0epolicyRevision\"\xab\x01\n" +
 	"\x19AnnounceOperationsRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x12_\n" +
 	"\n" +
 	"operations\x18\x02 \x03(\tB?\xbaH<\x92\x019\x10\xa0\x9c\x01\"3r1\x18\xc8\x012,^[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)+$R\n" +
 	"operations\"\x1c\n" +
-	"\x1aAnnounceOperationsResponse2\xa2\x03\n" +
+	"\x1aAnnounceOperationsResponse2\xfc\x03\n" +
 	"\vGateService\x12@\n" +
 	"\x05Check\x12\x1a.weir.gate.v1.CheckRequest\x1a\x1b.weir.gate.v1.CheckResponse\x12O\n" +
 	"\n" +
 	"CheckBatch\x12\x1f.weir.gate.v1.CheckBatchRequest\x1a .weir.gate.v1.CheckBatchResponse\x12R\n" +
 	"\vMatchGrants\x12 .weir.gate.v1.MatchGrantsRequest\x1a!.weir.gate.v1.MatchGrantsResponse\x12C\n" +
-	"\x06Redeem\x12\x1b.weir.gate.v1.RedeemRequest\x1a\x1c.weir.gate.v1.RedeemResponse\x12g\n" +
+	"\x06Redeem\x12\x1b.weir.gate.v1.RedeemRequest\x1a\x1c.weir.gate.v1.RedeemResponse\x12X\n" +
+	"\rCheckStanding\x12\".weir.gate.v1.CheckStandingRequest\x1a#.weir.gate.v1.CheckStandingResponse\x12g\n" +
 	"\x12AnnounceOperations\x12'.weir.gate.v1.AnnounceOperationsRequest\x1a(.weir.gate.v1.AnnounceOperationsResponseB\x19Z\x17weir/gen/gate/v1;gatev1b\x06proto3"
 
 var (
@@ -909,7 +1026,7 @@ func file_weir_gate_v1_gate_service_proto_rawDescGZIP() []byte {
 	return file_weir_gate_v1_gate_service_proto_rawDescData
 }
 
-var file_weir_gate_v1_gate_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_weir_gate_v1_gate_service_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_weir_gate_v1_gate_service_proto_goTypes = []any{
 	(*CheckRequest)(nil),               // 0: weir.gate.v1.CheckRequest
 	(*CheckResponse)(nil),              // 1: weir.gate.v1.CheckResponse
@@ -921,35 +1038,39 @@ var file_weir_gate_v1_gate_service_proto_goTypes = []any{
 	(*MatchGrantsResponse)(nil),        // 7: weir.gate.v1.MatchGrantsResponse
 	(*RedeemRequest)(nil),              // 8: weir.gate.v1.RedeemRequest
 	(*RedeemResponse)(nil),             // 9: weir.gate.v1.RedeemResponse
-	(*AnnounceOperationsRequest)(nil),  // 10: weir.gate.v1.AnnounceOperationsRequest
-	(*AnnounceOperationsResponse)(nil), // 11: weir.gate.v1.AnnounceOperationsResponse
-	(v1.Effect)(0),                     // 12: weir.registry.v1.Effect
-	(Verdict)(0),                       // 13: weir.gate.v1.Verdict
-	(*timestamppb.Timestamp)(nil),      // 14: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 15: google.protobuf.Duration
+	(*CheckStandingRequest)(nil),       // 10: weir.gate.v1.CheckStandingRequest
+	(*CheckStandingResponse)(nil),      // 11: weir.gate.v1.CheckStandingResponse
+	(*AnnounceOperationsRequest)(nil),  // 12: weir.gate.v1.AnnounceOperationsRequest
+	(*AnnounceOperationsResponse)(nil), // 13: weir.gate.v1.AnnounceOperationsResponse
+	(v1.Effect)(0),                     // 14: weir.registry.v1.Effect
+	(Verdict)(0),                       // 15: weir.gate.v1.Verdict
+	(*timestamppb.Timestamp)(nil),      // 16: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 17: google.protobuf.Duration
 }
 var file_weir_gate_v1_gate_service_proto_depIdxs = []int32{
-	12, // 0: weir.gate.v1.CheckRequest.effect:type_name -> weir.registry.v1.Effect
-	13, // 1: weir.gate.v1.CheckResponse.verdict:type_name -> weir.gate.v1.Verdict
-	14, // 2: weir.gate.v1.CheckResponse.expire_time:type_name -> google.protobuf.Timestamp
+	14, // 0: weir.gate.v1.CheckRequest.effect:type_name -> weir.registry.v1.Effect
+	15, // 1: weir.gate.v1.CheckResponse.verdict:type_name -> weir.gate.v1.Verdict
+	16, // 2: weir.gate.v1.CheckResponse.expire_time:type_name -> google.protobuf.Timestamp
 	0,  // 3: weir.gate.v1.CheckBatchRequest.checks:type_name -> weir.gate.v1.CheckRequest
 	4,  // 4: weir.gate.v1.CheckBatchResponse.results:type_name -> weir.gate.v1.CheckResult
 	1,  // 5: weir.gate.v1.CheckResult.answer:type_name -> weir.gate.v1.CheckResponse
 	5,  // 6: weir.gate.v1.CheckResult.failure:type_name -> weir.gate.v1.Failure
-	15, // 7: weir.gate.v1.Failure.retry_after:type_name -> google.protobuf.Duration
-	14, // 8: weir.gate.v1.RedeemResponse.redeem_time:type_name -> google.protobuf.Timestamp
+	17, // 7: weir.gate.v1.Failure.retry_after:type_name -> google.protobuf.Duration
+	16, // 8: weir.gate.v1.RedeemResponse.redeem_time:type_name -> google.protobuf.Timestamp
 	0,  // 9: weir.gate.v1.GateService.Check:input_type -> weir.gate.v1.CheckRequest
 	2,  // 10: weir.gate.v1.GateService.CheckBatch:input_type -> weir.gate.v1.CheckBatchRequest
 	6,  // 11: weir.gate.v1.GateService.MatchGrants:input_type -> weir.gate.v1.MatchGrantsRequest
 	8,  // 12: weir.gate.v1.GateService.Redeem:input_type -> weir.gate.v1.RedeemRequest
-	10, // 13: weir.gate.v1.GateService.AnnounceOperations:input_type -> weir.gate.v1.AnnounceOperationsRequest
-	1,  // 14: weir.gate.v1.GateService.Check:output_type -> weir.gate.v1.CheckResponse
-	3,  // 15: weir.gate.v1.GateService.CheckBatch:output_type -> weir.gate.v1.CheckBatchResponse
-	7,  // 16: weir.gate.v1.GateService.MatchGrants:output_type -> weir.gate.v1.MatchGrantsResponse
-	9,  // 17: weir.gate.v1.GateService.Redeem:output_type -> weir.gate.v1.RedeemResponse
-	11, // 18: weir.gate.v1.GateService.AnnounceOperations:output_type -> weir.gate.v1.AnnounceOperationsResponse
-	14, // [14:19] is the sub-list for method output_type
-	9,  // [9:14] is the sub-list for method input_type
+	10, // 13: weir.gate.v1.GateService.CheckStanding:input_type -> weir.gate.v1.CheckStandingRequest
+	12, // 14: weir.gate.v1.GateService.AnnounceOperations:input_type -> weir.gate.v1.AnnounceOperationsRequest
+	1,  // 15: weir.gate.v1.GateService.Check:output_type -> weir.gate.v1.CheckResponse
+	3,  // 16: weir.gate.v1.GateService.CheckBatch:output_type -> weir.gate.v1.CheckBatchResponse
+	7,  // 17: weir.gate.v1.GateService.MatchGrants:output_type -> weir.gate.v1.MatchGrantsResponse
+	9,  // 18: weir.gate.v1.GateService.Redeem:output_type -> weir.gate.v1.RedeemResponse
+	11, // 19: weir.gate.v1.GateService.CheckStanding:output_type -> weir.gate.v1.CheckStandingResponse
+	13, // 20: weir.gate.v1.GateService.AnnounceOperations:output_type -> weir.gate.v1.AnnounceOperationsResponse
+	15, // [15:21] is the sub-list for method output_type
+	9,  // [9:15] is the sub-list for method input_type
 	9,  // [9:9] is the sub-list for extension type_name
 	9,  // [9:9] is the sub-list for extension extendee
 	0,  // [0:9] is the sub-list for field type_name
@@ -974,7 +1095,7 @@ func file_weir_gate_v1_gate_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_gate_v1_gate_service_proto_rawDesc), len(file_weir_gate_v1_gate_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,7 @@ const (
 	GateService_CheckBatch_FullMethodName         = "/weir.gate.v1.GateService/CheckBatch"
 	GateService_MatchGrants_FullMethodName        = "/weir.gate.v1.GateService/MatchGrants"
 	GateService_Redeem_FullMethodName             = "/weir.gate.v1.GateService/Redeem"
+	GateService_CheckStanding_FullMethodName      = "/weir.gate.v1.GateService/CheckStanding"
 	GateService_AnnounceOperations_FullMethodName = "/weir.gate.v1.GateService/AnnounceOperations"
 )
 
@@ -59,6 +60,12 @@ type GateServiceClient interface {
 	// APPROVAL_REDEEMED (by another request), DIGEST_MISMATCH, NOT_GRANTED,
 	// POLICY_DENIED; POLICY_UNREADABLE as in Check.
 	Redeem(ctx context.Context, in *RedeemRequest, opts ...grpc.CallOption) (*RedeemResponse, error)
+	// CheckStanding says where the caller stands now, for a service that is about to
+	// deliver what the caller sent before. It decides nothing and records nothing.
+	//
+	// Errors: CALLER_DISABLED (metadata subject: the caller, or whom it acts on behalf
+	// of); POLICY_UNREADABLE as in Check.
+	CheckStanding(ctx context.Context, in *CheckStandingRequest, opts ...grpc.CallOption) (*CheckStandingResponse, error)
 	// AnnounceOperations tells which operations exist, so that a pattern that
 	// matches none can be reported when it is saved. It decides nothing. The
 	// last announcement counts.
@@ -113,6 +120,16 @@ func (c *gateServiceClient) Redeem(ctx context.Context, in *RedeemRequest, opts 
 	return out, nil
 }
 
+func (c *gateServiceClient) CheckStanding(ctx context.Context, in *CheckStandingRequest, opts ...grpc.CallOption) (*CheckStandingResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckStandingResponse)
+	err := c.cc.Invoke(ctx, GateService_CheckStanding_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *gateServiceClient) AnnounceOperations(ctx context.Context, in *AnnounceOperationsRequest, opts ...grpc.CallOption) (*AnnounceOperationsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AnnounceOperationsResponse)
@@ -156,6 +173,12 @@ type GateServiceServer interface {
 	// APPROVAL_REDEEMED (by another request), DIGEST_MISMATCH, NOT_GRANTED,
 	// POLICY_DENIED; POLICY_UNREADABLE as in Check.
 	Redeem(context.Context, *RedeemRequest) (*RedeemResponse, error)
+	// CheckStanding says where the caller stands now, for a service that is about to
+	// deliver what the caller sent before. It decides nothing and records nothing.
+	//
+	// Errors: CALLER_DISABLED (metadata subject: the caller, or whom it acts on behalf
+	// of); POLICY_UNREADABLE as in Check.
+	CheckStanding(context.Context, *CheckStandingRequest) (*CheckStandingResponse, error)
 	// AnnounceOperations tells which operations exist, so that a pattern that
 	// matches none can be reported when it is saved. It decides nothing. The
 	// last announcement counts.
@@ -181,6 +204,9 @@ func (UnimplementedGateServiceServer) MatchGrants(context.Context, *MatchGrantsR
 }
 func (UnimplementedGateServiceServer) Redeem(context.Context, *RedeemRequest) (*RedeemResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Redeem not implemented")
+}
+func (UnimplementedGateServiceServer) CheckStanding(context.Context, *CheckStandingRequest) (*CheckStandingResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CheckStanding not implemented")
 }
 func (UnimplementedGateServiceServer) AnnounceOperations(context.Context, *AnnounceOperationsRequest) (*AnnounceOperationsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AnnounceOperations not implemented")
@@ -278,6 +304,24 @@ func _GateService_Redeem_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _GateService_CheckStanding_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckStandingRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GateServiceServer).CheckStanding(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: GateService_CheckStanding_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GateServiceServer).CheckStanding(ctx, req.(*CheckStandingRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _GateService_AnnounceOperations_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(AnnounceOperationsRequest)
 	if err := dec(in); err != nil {
@@ -318,6 +362,10 @@ var GateService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Redeem",
 			Handler:    _GateService_Redeem_Handler,
+		},
+		{
+			MethodName: "CheckStanding",
+			Handler:    _GateService_CheckStanding_Handler,
 		},
 		{
 			MethodName: "AnnounceOperations",

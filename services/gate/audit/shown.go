@@ -1,7 +1,9 @@
 package audit
 
 import (
+	"fmt"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -56,6 +58,11 @@ var show = map[protoreflect.FullName]func(*gatev1.Event) shown{
 	name[*gatev1.CheckDenied](): func(e *gatev1.Event) shown {
 		d := e.GetCheckDenied()
 		return checked("DENY", d.GetRequest(), d.GetReason(), d.GetRule())
+	},
+	name[*gatev1.DeliveryRefused](): func(e *gatev1.Event) shown {
+		r := e.GetDeliveryRefused()
+		return shown{verdict: "REFUSED", reason: fmt.Sprintf("%s: message %s of goal %s, to %s at %s",
+			r.GetReason(), r.GetMessageId(), r.GetGoal(), r.GetReceiver(), r.GetRefuseTime().AsTime().Format(time.RFC3339Nano))}
 	},
 	name[*gatev1.OperationsAnnounced](): verdict("ANNOUNCED"),
 }

@@ -74,7 +74,7 @@ func (b *Book) Decide(q *Question) Answer {
 	// A capability is a grant; without one nothing else counts.
 	case !b.Granted(q.Subject, q.Operation):
 		return b.deny(ReasonNotGranted, "")
-	case q.Effect != Read && b.confines(q):
+	case q.Effect != Read && b.Confines(q):
 		return b.deny(ReasonConfined, "")
 	}
 
@@ -108,8 +108,8 @@ func (b *Book) eachLayer(q *Question, hear func(*layer, part)) {
 	}
 }
 
-// confines says whether the caller, or one that it acts for, is confined.
-func (b *Book) confines(q *Question) bool {
+// Confines says whether the caller, or one that it acts for, is confined.
+func (b *Book) Confines(q *Question) bool {
 	if q.Confined {
 		return true
 	}

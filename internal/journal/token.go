@@ -1,4 +1,4 @@
-package gate
+package journal
 
 import (
 	"encoding/base64"
@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// sealToken makes the opaque token of a place in a sequence: whose sequence it
+// SealToken makes the opaque token of a place in a sequence: whose sequence it
 // is, and where to go on. It is no secret; what it opens is checked each time.
-func sealToken(whose string, sequence uint64) string {
+func SealToken(whose string, sequence uint64) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(whose + " " + strconv.FormatUint(sequence, 36)))
 }
 
-// openToken reads a token of somebody's, as it was sealed.
-func openToken(whose, token string) (sequence uint64, ok bool) {
+// OpenToken reads a token of somebody's, as it was sealed.
+func OpenToken(whose, token string) (sequence uint64, ok bool) {
 	text, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {
 		return 0, false
@@ -23,5 +23,5 @@ func openToken(whose, token string) (sequence uint64, ok bool) {
 		return 0, false
 	}
 	sequence, err = strconv.ParseUint(number, 36, 64)
-	return sequence, err == nil && sealToken(whose, sequence) == token
+	return sequence, err == nil && SealToken(whose, sequence) == token
 }
