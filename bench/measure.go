@@ -32,6 +32,8 @@ type stage interface {
 	// long.
 	settle() (time.Duration, error)
 	cpu() cpuTimes
+	// rest ends what runs for the slice alone that is over.
+	rest() error
 	// batch is how many operations one call makes.
 	batch() int
 }
@@ -54,12 +56,20 @@ var errDry = errors.New("nothing left to work on")
 // slice is what was measured of a row at a stretch.
 type slice struct {
 	took      time.Duration
+	timed     time.Duration // in calls, after startsNow, summed over callers
+	callers   int
 	latencies histogram
 	cpu       cpuTimes
 }
 
 func (s *slice) perSecond() float64 {
 	return float64(s.latencies.total) / s.took.Seconds()
+}
+
+// perSecondTimed is the rate that there would be if callers did nothing before
+// startsNow.
+func (s *slice) perSecondTimed() float64 {
+	return float64(s.latencies.total) * float64(s.callers) / s.timed.Seconds()
 }
 
 // cell is all that was measured of a row at one number of callers.
@@ -96,7 +106,7 @@ func measureRounds(ctx context.Context, on stage, rows []row, workloads []worklo
 			if round%2 == 1 {
 				i = len(rows) - 1 - n // A B C, C B A: no row always comes behind the same one
 			}
-			s, lag, err := measureSlice(ctx, on, workloads[i], callers, length)
+			s, lag, err := measureSlice(ctx, on, workloads[i], callers, rows[i].batch(on), length)
 			if err != nil {
 				return nil, fmt.Errorf("%s, %d callers: %w", rows[i].name, callers, err)
 			}
@@ -104,7 +114,11 @@ func measureRounds(ctx context.Context, on stage, rows []row, workloads []worklo
 				continue
 			}
 			c := &cells[i]
-			c.rates = append(c.rates, s.perSecond())
+			rate := s.perSecond()
+			if rows[i].between {
+				rate = s.perSecondTimed()
+			}
+			c.rates = append(c.rates, rate)
 			c.latencies.merge(&s.latencies)
 			c.cpu = c.cpu.plus(s.cpu)
 			c.lag += lag
@@ -115,7 +129,7 @@ func measureRounds(ctx context.Context, on stage, rows []row, workloads []worklo
 
 // measureSlice measures one row once, and waits until the work that it left
 // behind is done, so that no row pays for another.
-func measureSlice(ctx context.Context, on stage, w workload, callers int, length time.Duration) (*slice, time.Duration, error) {
+func measureSlice(ctx context.Context, on stage, w workload, callers, batch int, length time.Duration) (*slice, time.Duration, error) {
 	calls, err := w(callers)
 	if err != nil {
 		return nil, 0, err
@@ -124,11 +138,14 @@ func measureSlice(ctx context.Context, on stage, w workload, callers int, length
 		return nil, 0, err
 	}
 	before := on.cpu()
-	s, err := repeat(ctx, calls, on.batch(), length)
+	s, err := repeat(ctx, calls, batch, length)
 	if err != nil {
 		return nil, 0, err
 	}
 	s.cpu = on.cpu().minus(before)
+	if err := on.rest(); err != nil {
+		return nil, 0, err
+	}
 	lag, err := on.settle()
 	return s, lag, err
 }
@@ -138,6 +155,7 @@ func measureSlice(ctx context.Context, on stage, w workload, callers int, length
 func repeat(ctx context.Context, calls []call, batch int, length time.Duration) (*slice, error) {
 	var over atomic.Bool
 	latencies := make([]histogram, len(calls))
+	timed := make([]time.Duration, len(calls))
 	group, ctx := errgroup.WithContext(ctx)
 	started := time.Now()
 	deadline := started.Add(length)
@@ -156,6 +174,7 @@ func repeat(ctx context.Context, calls []call, batch int, length time.Duration) 
 				}
 				after := time.Now()
 				latencies[i].add(after.Sub(before)/time.Duration(batch), batch)
+				timed[i] += after.Sub(before)
 				before = after
 			}
 			return nil
@@ -164,9 +183,10 @@ func repeat(ctx context.Context, calls []call, batch int, length time.Duration) 
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	s := &slice{took: time.Since(started)}
+	s := &slice{took: time.Since(started), callers: len(calls)}
 	for i := range latencies {
 		s.latencies.merge(&latencies[i])
+		s.timed += timed[i]
 	}
 	return s, nil
 }

@@ -133,6 +133,9 @@ func TestOnlyWhatComesAfterTheStartIsTimed(t *testing.T) {
 	if rate := s.perSecond(); rate > 1000/21. {
 		t.Errorf("%v calls of 21 ms a second", rate)
 	}
+	if rate := s.perSecondTimed(); rate < 1000/20. || rate > 1000 {
+		t.Errorf("%v timed parts of 1 ms a second", rate)
+	}
 }
 
 func TestRepeatEndsWhenACallerIsDry(t *testing.T) {
@@ -297,6 +300,20 @@ func TestAnotherEngineIsToStayBehind(t *testing.T) {
 		var out bytes.Buffer
 		printAims(&out, rows, compare(rows, []cell{{rates: []float64{1000}}, {rates: []float64{rate}}}, decideCallers, false))
 		if !strings.Contains(out.String(), want) || strings.Contains(out.String(), " decide  ") {
+			t.Errorf("got %s, want %s", &out, want)
+		}
+	}
+}
+
+func TestAQueueIsToStayBehind(t *testing.T) {
+	rows := []row{{name: "base"}, {name: "queue", ratioTo: "base", aim: 1, below: true}}
+	for rate, want := range map[float64]string{
+		500:  "met     queue                    0.50 of base, aim below 1.00 (64 callers, every write synced)",
+		1500: "MISSED  queue                    1.50 of base, aim below 1.00 (64 callers, every write synced)",
+	} {
+		var out bytes.Buffer
+		printAims(&out, rows, compare(rows, []cell{{rates: []float64{1000}}, {rates: []float64{rate}}}, aimCallers, true))
+		if !strings.Contains(out.String(), want) {
 			t.Errorf("got %s, want %s", &out, want)
 		}
 	}

@@ -54,10 +54,12 @@ type mesh struct {
 	services map[string]string // name → address
 	conns    []*grpc.ClientConn
 	closers  []func()
+	resting  []func() error // when the slice is over
 
 	// What several rows work on.
 	ledgers  *ledgers
 	inboxes  *inboxes
+	depths   map[int]*depths
 	talks    *talks
 	pages    *talks // a short and a long one
 	marks    *marks
@@ -73,7 +75,7 @@ func startMesh(ctx context.Context, o options, sync bool) (*mesh, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &mesh{dir: dir, many: o.Aggregates, long: o.Long, synced: sync, services: make(map[string]string)}
+	m := &mesh{dir: dir, many: o.Aggregates, long: o.Long, synced: sync, services: make(map[string]string), depths: make(map[int]*depths)}
 	m.ctx, m.cancel = context.WithCancelCause(ctx)
 	if err := m.start(); err != nil {
 		m.stop()
@@ -233,6 +235,18 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 }
 
 func (bearer) RequireTransportSecurity() bool { return false }
+
+// afterSlice has something done when the slice is over that is being prepared.
+func (m *mesh) afterSlice(do func() error) { m.resting = append(m.resting, do) }
+
+func (m *mesh) rest() error {
+	var group errgroup.Group
+	for _, do := range m.resting {
+		group.Go(do)
+	}
+	m.resting = nil
+	return group.Wait()
+}
 
 // batch is one: a call to a server takes long enough to be timed.
 func (*mesh) batch() int { return 1 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,6 +24,14 @@ type row struct {
 	// deliveries is how many streams each call's message reaches, 0 where there are
 	// none.
 	deliveries int
+	// messages is how many operations each call makes, 0 where it is what it is on
+	// the row's stage.
+	messages int
+	// between says that callers do other things between calls, which the rate
+	// leaves out.
+	between bool
+	// below says that the aim is to stay below it.
+	below bool
 
 	// engine decides by so many rules, in this process. The ratio of another engine
 	// than weir's is to stay below 1.
@@ -49,8 +58,14 @@ func (r *row) reaches(ratio float64) bool {
 	if r.inProcess() {
 		return ratio < 1
 	}
+	if r.below {
+		return ratio < r.aim
+	}
 	return ratio >= r.aim
 }
+
+// batch is how many operations one call makes.
+func (r *row) batch(on stage) int { return cmp.Or(r.messages, on.batch()) }
 
 // What rows are compared with.
 const (
@@ -58,12 +73,19 @@ const (
 	emptyRPC   = "empty_rpc"
 	append10   = "aggregate_append_10"
 	newest100  = "page_newest_100"
+	cycle1     = "cycle_1"
+
+	enqueueShallow = "enqueue_depth_10"
+	claimShallow   = "claim_depth_10"
+	doneShallow    = "done_depth_10"
 )
 
 // What shares a mesh.
 const (
 	pages = "pages"
 	fans  = "fans"
+	deep  = "deep"
+	queue = "queue"
 )
 
 // table is all rows. Those that are compared stand together.
@@ -94,6 +116,17 @@ var meshRows = []row{
 	{name: "pg_select", beside: pages, ratioTo: newest100, open: openPgSelect},
 	{name: "pg_select_old", beside: pages, ratioTo: newest100, open: openPgSelectOld},
 	{name: "tail_fanout_1000", beside: fans, deliveries: tailCount, open: openTailFanout},
+	{name: enqueueShallow, beside: deep, between: true, open: openDepth(toEnqueue, shallowDepth)},
+	{name: "enqueue_depth_10000", beside: deep, between: true, ratioTo: enqueueShallow, aim: 1 / 1.5, open: openDepth(toEnqueue, deepDepth)},
+	{name: claimShallow, beside: deep, between: true, open: openDepth(toClaim, shallowDepth)},
+	{name: "claim_depth_10000", beside: deep, between: true, ratioTo: claimShallow, aim: 1 / 1.5, open: openDepth(toClaim, deepDepth)},
+	{name: doneShallow, beside: deep, between: true, open: openDepth(toDone, shallowDepth)},
+	{name: "done_depth_10000", beside: deep, between: true, ratioTo: doneShallow, aim: 1 / 1.5, open: openDepth(toDone, deepDepth)},
+	{name: cycle1, beside: queue, open: openCycle(1)},
+	{name: "cycle_32", beside: queue, ratioTo: cycle1, messages: 32, open: openCycle(32)},
+	{name: "asynq_cycle", beside: queue, ratioTo: cycle1, aim: 1, below: true, open: openAsynqCycle},
+	{name: "river_cycle", beside: queue, ratioTo: cycle1, aim: 1, below: true, open: openRiverCycle},
+	{name: "js_workqueue_cycle", beside: queue, ratioTo: cycle1, open: openWorkQueueCycle},
 }
 
 // chosen gives the named rows, all if none is named, with those that they are

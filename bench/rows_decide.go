@@ -49,6 +49,7 @@ func decideRows() []row {
 type alone struct{}
 
 func (alone) settle() (time.Duration, error) { return 0, nil }
+func (alone) rest() error                    { return nil }
 func (alone) batch() int                     { return decideBatch }
 func (alone) cpu() cpuTimes                  { return cpuTimes{bench: cpuOf(os.Getpid())} }
 

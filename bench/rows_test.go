@@ -10,12 +10,13 @@ func TestRowsThatNeedMuchHaveAMeshOfTheirOwn(t *testing.T) {
 	for _, together := range meshes(table) {
 		names = append(names, rowNames(together))
 	}
-	if len(names) != 3 {
-		t.Fatalf("%d meshes, want 3: %v", len(names), names)
+	if len(names) != 5 {
+		t.Fatalf("%d meshes, want 5: %v", len(names), names)
 	}
 	if !slices.Contains(names[0], "append_message") || !slices.Contains(names[0], "pg_insert") ||
 		!slices.Contains(names[1], "page_old_1m") || !slices.Contains(names[1], "pg_select") ||
-		!slices.Equal(names[2], []string{"tail_fanout_1000"}) {
+		!slices.Equal(names[2], []string{"tail_fanout_1000"}) ||
+		!slices.Contains(names[3], "claim_depth_10000") || !slices.Contains(names[4], "asynq_cycle") {
 		t.Errorf("got %v", names)
 	}
 	// Rows are only compared on the same mesh.

@@ -93,6 +93,9 @@ func printAims(out io.Writer, rows []row, results []result) {
 			verdict = "MISSED"
 		}
 		aim, how := fmt.Sprintf("%.2f", aiming.aim), syncName(r.Sync)
+		if aiming.below {
+			aim = "below " + aim
+		}
 		if aiming.inProcess() {
 			aim, how = "below 1", rulesName(r.Rules)
 		}

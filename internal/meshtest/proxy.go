@@ -6,15 +6,18 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
-// Proxy stands between a client and a server, to lose what the server answers.
+// Proxy stands between a client and a server, to lose what the server answers
+// or to hold it up.
 // It understands no protocol.
 type Proxy struct {
 	listener  net.Listener
 	server    string
 	swallowed atomic.Int64
 	refused   atomic.Int64
+	delay     atomic.Int64
 
 	mu     sync.Mutex
 	links  map[*link]struct{}
@@ -70,6 +73,16 @@ func (p *Proxy) Swallow() {
 	}
 }
 
+// Delay holds up all that is said, in both directions, by so much each time, until it
+// is told otherwise.
+func (p *Proxy) Delay(by time.Duration) { p.delay.Store(int64(by)) }
+
+func (p *Proxy) holdUp() {
+	if by := p.delay.Load(); by > 0 {
+		time.Sleep(time.Duration(by))
+	}
+}
+
 // Swallowed is how many bytes were lost.
 func (p *Proxy) Swallowed() int64 { return p.swallowed.Load() }
 
@@ -102,12 +115,13 @@ func (p *Proxy) serve(client net.Conn) {
 
 	var up sync.WaitGroup
 	up.Go(func() {
-		_, _ = io.Copy(server, client)
+		p.carry(server, client)
 		l.close()
 	})
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := server.Read(buffer)
+		p.holdUp()
 		if l.deaf.Load() {
 			p.swallowed.Add(int64(n))
 		} else if _, e := client.Write(buffer[:n]); e != nil {
@@ -122,6 +136,18 @@ func (p *Proxy) serve(client net.Conn) {
 	p.mu.Lock()
 	delete(p.links, l)
 	p.mu.Unlock()
+}
+
+// carry is what the client says, until one side ends.
+func (p *Proxy) carry(server io.Writer, client io.Reader) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := client.Read(buffer)
+		p.holdUp()
+		if _, e := server.Write(buffer[:n]); e != nil || err != nil {
+			return
+		}
+	}
 }
 
 func (l *link) close() {

@@ -45,6 +45,10 @@ func evolveInbox(s inbox, e aggregate.Recorded[*inboxv1.Event]) inbox {
 		s = s.change(happened.MessagesRedriven.GetMessageIds(), message.redriven)
 	case *inboxv1.Event_MessagesDiscarded:
 		s = s.ended(happened.MessagesDiscarded.GetMessageIds(), discarded)
+	case *inboxv1.Event_GoalImported:
+		s = s.imported(happened.GoalImported, e.Sequence, e.Time)
+	case *inboxv1.Event_GoalImportFinished:
+		s = s.importFinished()
 	case *inboxv1.Event_InboxStateChanged:
 		s.Mode, s.Note = modeOf(happened.InboxStateChanged.GetState()), happened.InboxStateChanged.GetNote()
 	}

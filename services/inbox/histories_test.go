@@ -1,0 +1,182 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	inboxv1 "weir/gen/inbox/v1"
+)
+
+// make torture sets these.
+var (
+	histories  = flag.Int("histories", 200, "how many histories are recorded and checked")
+	operations = flag.Int("operations", 200, "how many operations each has")
+)
+
+const (
+	// historiesAtOnce are recorded side by side, on the same servers, each in an inbox
+	// of its own, by so many clients.
+	historiesAtOnce  = 4
+	clientsOfHistory = 6
+	// checkLimit is how long the checker may take over one history. What it could not
+	// decide by then fails the test: nobody has shown that it is right.
+	checkLimit = 20 * time.Second
+	longLease  = 15 * time.Minute
+	shortLease = time.Second
+)
+
+// Whatever happens to the servers, what clients are told could have come from one
+// inbox that does one thing after the other; and no acknowledged message is lost.
+func TestHistoriesAreLinearizable(t *testing.T) {
+	t.Parallel()
+	newUnrest(t, disturbances).checked(*histories, historiesAtOnce, longLease)
+}
+
+// So they are where claims run out and are served again. Only Redis is disturbed here:
+// a claim of which nobody knows the outcome could have run out at any time, and there
+// would be too many ways to explain what came of it.
+func TestHistoriesOfClaimsThatRunOutAreLinearizable(t *testing.T) {
+	t.Parallel()
+	newUnrest(t, disturbancesOfRedis).checked(max(*histories/8, 1), 2*historiesAtOnce, shortLease)
+}
+
+// checked records histories, some side by side, and has each checked.
+func (u *unrest) checked(count, atOnce int, lease time.Duration) {
+	ctx, stop := context.WithCancel(u.t.Context())
+	var unrest sync.WaitGroup
+	unrest.Go(func() { u.disturb(ctx) })
+
+	var next, calls, unknown, reclaimed, slowest atomic.Int64
+	var recorders sync.WaitGroup
+	for range atOnce {
+		recorders.Go(func() {
+			for n := next.Add(1); n <= int64(count) && !u.t.Failed(); n = next.Add(1) {
+				h := newHistory(fmt.Sprintf("history-%d", n), *operations, lease)
+				u.recorded(h)
+				started := time.Now()
+				h.check(u.t)
+				calls.Add(int64(len(h.calls)))
+				unknown.Add(int64(h.count(func(_ invocation, a response) bool { return a.unknown })))
+				reclaimed.Add(int64(h.count(func(_ invocation, a response) bool {
+					return slices.ContainsFunc(a.seen, func(s seen) bool { return s.reclaimed })
+				})))
+				slowest.Store(max(slowest.Load(), int64(time.Since(started))))
+			}
+		})
+	}
+	recorders.Wait()
+	stop()
+	unrest.Wait()
+	if lease == shortLease && reclaimed.Load() == 0 {
+		u.t.Error("no claim ran out")
+	}
+	u.t.Logf("%d histories, %d calls, of which %d with an unknown outcome and %d that show messages served again; the slowest check took %v; %v",
+		count, calls.Load(), unknown.Load(), reclaimed.Load(), time.Duration(slowest.Load()), u.disturbed)
+}
+
+// recorded lets clients do what they like to one inbox, and then looks what is there.
+func (u *unrest) recorded(h *history) {
+	var clients sync.WaitGroup
+	for i := range clientsOfHistory {
+		c := &historian{
+			history: h, id: i, progress: &u.progress, random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+			service: inboxv1.NewInboxServiceClient(u.conns[i%len(u.conns)]),
+		}
+		clients.Go(func() { c.work(u.t.Context()) })
+	}
+	clients.Wait()
+	u.inventory(h)
+	now := time.Now().UnixNano()
+	h.record(clientsOfHistory, invocation{verb: ends, call: now, ret: now}, response{})
+}
+
+// inventory sees to it that each message whose enqueue was acknowledged is there, or
+// has been finished by somebody who held it.
+func (u *unrest) inventory(h *history) {
+	c := &historian{history: h, id: clientsOfHistory, progress: &u.progress, service: inboxv1.NewInboxServiceClient(u.conns[0])}
+	sure := func(a invocation) (answer response) {
+		for u.t.Context().Err() == nil {
+			if answer = c.call(u.t.Context(), a); !answer.unknown && !answer.lost {
+				return answer
+			}
+			c.patience(u.t.Context())
+		}
+		return answer
+	}
+	visible := make(map[int]bool)
+	h.left = sure(invocation{verb: peeks}).seen
+	for _, s := range h.left {
+		visible[s.message] = true
+	}
+	for message, acked := range h.acked {
+		if visible[message] {
+			continue
+		}
+		// A message that is not there any more would be enqueued now.
+		again := sure(acked)
+		if again.state != specDead && (again.state != specDone || !h.ended[message]) {
+			u.t.Errorf("%s: message m%d was acknowledged, and is lost: now it is %s", h.goal, message, specStates[again.state])
+		}
+	}
+}
+
+// check has the history checked, and where it is wrong, shown.
+func (h *history) check(t *testing.T) {
+	t.Helper()
+	model := specification(historyLimit, int(h.messages.Load()))
+	h.calls = h.withTraces()
+	result := porcupine.CheckOperationsTimeout(model, h.calls, checkLimit)
+	if result == porcupine.Ok {
+		return
+	}
+	t.Errorf("%s: the checker says %s of %d calls, %d of them with an unknown outcome", h.goal, result, len(h.calls),
+		h.count(func(_ invocation, a response) bool { return a.unknown }))
+	shown := h.until(h.firstWrong(model))
+	for _, o := range shown {
+		t.Logf("%d: %d…%d %s", o.ClientId, o.Call, o.Return, describe(o.Input.(invocation), o.Output.(response)))
+	}
+}
+
+// firstWrong is how many answers there are in the shortest beginning of a history that
+// is wrong, or can't be decided on.
+func (h *history) firstWrong(model porcupine.Model) int {
+	return sort.Search(len(h.calls)-1, func(n int) bool {
+		return porcupine.CheckOperationsTimeout(model, h.until(n), checkLimit/4) != porcupine.Ok
+	})
+}
+
+// until is a history as it stood after so many answers: what was under way then has
+// an unknown outcome.
+func (h *history) until(answers int) []porcupine.Operation {
+	calls := slices.SortedFunc(slices.Values(h.calls), func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
+	if answers >= len(calls) {
+		return calls
+	}
+	at := calls[answers].Return
+	var shown []porcupine.Operation
+	for i, o := range calls {
+		if o.Call > at {
+			continue
+		}
+		if i > answers {
+			input := o.Input.(invocation)
+			input.ret = forever
+			o.Input, o.Output, o.Return = input, response{unknown: true}, forever
+		}
+		if !o.Output.(response).unknown || o.Input.(invocation).verb != peeks {
+			shown = append(shown, o)
+		}
+	}
+	return append(shown, porcupine.Operation{Input: invocation{verb: ends, call: at + 1, ret: at + 1}, Output: response{}, Call: at + 1, Return: at + 1})
+}
