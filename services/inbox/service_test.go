@@ -44,11 +44,11 @@ type rig struct {
 	issuer *meshtest.Issuer
 	peers  *peers
 	inbox  *meshtest.Service
-	// change is what the service is told beside where its stores are.
+	// change, unless nil, is what the service is told beside where its stores are.
 	change func(*Config)
 }
 
-func newRig(t *testing.T) *rig { return newRigWith(t, func(*Config) {}) }
+func newRig(t *testing.T) *rig { return newRigWith(t, nil) }
 
 func newRigWith(t *testing.T, change func(*Config)) *rig {
 	t.Parallel() // the tests wait more than they work
@@ -66,7 +66,9 @@ func (r *rig) start() *meshtest.Service {
 			Serve: c, Limit: 60, Gate: r.peers.Addr, Conversation: r.peers.Addr,
 			Stores: backend.Config{NATS: r.nats.URL(), Redis: r.redis.URL(), Replicas: 1},
 		}
-		r.change(&cfg)
+		if r.change != nil {
+			r.change(&cfg)
+		}
 		return Run(ctx, cfg)
 	}, inboxItself)
 }
