@@ -116,13 +116,13 @@ func again(ctx context.Context, try func() error) error {
 }
 
 // waits of the messages of one phase.
-type waits struct {
+type waitTimes struct {
 	mu   sync.Mutex
 	sent map[string]time.Time // by goal, one message in each
 	took []time.Duration
 }
 
-func (w *waits) claimed(goal string) {
+func (w *waitTimes) claimed(goal string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if at, ok := w.sent[goal]; ok {
@@ -131,12 +131,12 @@ func (w *waits) claimed(goal string) {
 	}
 }
 
-func (w *waits) at(share float64) time.Duration {
+func (w *waitTimes) at(share float64) time.Duration {
 	slices.Sort(w.took)
 	return w.took[int(share*float64(len(w.took)-1))].Round(10 * time.Microsecond)
 }
 
-func (w *waits) String() string {
+func (w *waitTimes) String() string {
 	return fmt.Sprintf("%d waits: median %v, p99 %v, longest %v", len(w.took), w.at(.5), w.at(.99), w.at(1))
 }
 
@@ -167,8 +167,8 @@ func TestAFloodDoesNotHoldUpTheOthers(t *testing.T) {
 				}
 			}
 			// In turns, so that what else the machine does falls on both.
-			quiet, flooded := &waits{}, &waits{}
-			f.phase("new", &waits{}) // the first time all goals are new
+			quiet, flooded := &waitTimes{}, &waitTimes{}
+			f.phase("new", &waitTimes{}) // the first time all goals are new
 			ofFlood := int64(0)
 			for round := range 2 {
 				f.phase(fmt.Sprint("quiet", round), quiet)
@@ -203,7 +203,7 @@ type flooding struct {
 	to          client
 	name        string // of the goal that floods, and what the others begin with
 	outstanding int
-	now         atomic.Pointer[waits]
+	now         atomic.Pointer[waitTimes]
 	served      []chan struct{}
 	ofFlood     atomic.Int64
 	sent        atomic.Int64
@@ -222,7 +222,7 @@ func (f *flooding) finished(goal, _ string) {
 
 // phase has one message in each goal, so many of them at a time, and adds what they
 // waited.
-func (f *flooding) phase(id string, w *waits) {
+func (f *flooding) phase(id string, w *waitTimes) {
 	f.t.Helper()
 	w.sent = make(map[string]time.Time)
 	f.now.Store(w)
