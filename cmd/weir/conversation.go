@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"google.golang.org/grpc"
-
 	"weir/cmd/internal/console"
-	"weir/cmd/internal/home"
 	"weir/cmd/internal/transfer"
 	conversationv1 "weir/gen/conversation/v1"
 )
@@ -19,27 +16,21 @@ type conversationCommand struct {
 	Import conversationImportCommand `cmd:"" help:"Read conversations back, or those of other programs."`
 }
 
-// conversationConnection is a console.Connection to another service: it has the same
-// fields.
-type conversationConnection struct {
-	Addr      string      `help:"Conversation service of the mesh, as host and port." default:"127.0.0.1:7003"`
-	Data      home.Folder `help:"Data folder of the mesh, with the ready-made token to call with." default:".weir"`
-	Token     string      `help:"File of a token to call with instead." placeholder:"FILE"`
-	CA        string      `name:"ca" help:"Authorities that sign the service's certificate (PEM); the system's by default. On loopback there is no TLS without it." placeholder:"FILE"`
-	Plaintext bool        `help:"Call without TLS, as is always done on loopback: for networks that encrypt by themselves."`
-}
-
-// dial calls with the token of an archivist.
-func (c conversationConnection) dial() (*grpc.ClientConn, error) {
-	connection := console.Connection(c)
-	return connection.Dial("archivist")
+// asArchivist connects with the connection's token, or else an archivist's.
+func asArchivist(c *console.Connection, do func(conversationv1.RetentionServiceClient) error) error {
+	conn, err := c.Dial("archivist")
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return do(conversationv1.NewRetentionServiceClient(conn))
 }
 
 type conversationExportCommand struct {
 	IDs           []string `arg:"" name:"id" help:"Which ones."`
 	Output        string   `help:"Put them into this new file instead." placeholder:"FILE"`
 	WithAncestors bool     `help:"Before each fork, the conversations that it shares its past with."`
-	conversationConnection
+	console.Connection
 }
 
 func (*conversationExportCommand) Help() string {
@@ -49,12 +40,9 @@ all of it, in the order in which it can be imported.`
 }
 
 func (c *conversationExportCommand) Run(ctx context.Context) error {
-	conn, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	return transfer.Export(ctx, console.Stdio(), conversationv1.NewRetentionServiceClient(conn), c.IDs, c.Output, c.WithAncestors)
+	return asArchivist(&c.Connection, func(mesh conversationv1.RetentionServiceClient) error {
+		return transfer.Export(ctx, console.Stdio(), mesh, c.IDs, c.Output, c.WithAncestors)
+	})
 }
 
 type conversationImportCommand struct {
@@ -63,7 +51,7 @@ type conversationImportCommand struct {
 	ID     string            `name:"id" help:"Id of the one conversation that is imported; otherwise it is made of what was said. Not for exports."`
 	Title  string            `help:"Title of what is imported. Not for exports." placeholder:"TEXT"`
 	As     map[string]string `help:"Who a role is, such as user=human:ann; roles are user, assistant, system and tool. Repeat it. Not for exports." placeholder:"ROLE=SUBJECT"`
-	conversationConnection
+	console.Connection
 }
 
 func (*conversationImportCommand) Help() string {
@@ -87,18 +75,14 @@ func (c *conversationImportCommand) Validate() error {
 }
 
 func (c *conversationImportCommand) Run(ctx context.Context) error {
-	conn, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	mesh := conversationv1.NewRetentionServiceClient(conn)
-	for _, path := range c.Files {
-		if err := c.read(ctx, console.Stdio(), mesh, path); err != nil {
-			return err
+	return asArchivist(&c.Connection, func(mesh conversationv1.RetentionServiceClient) error {
+		for _, path := range c.Files {
+			if err := c.read(ctx, console.Stdio(), mesh, path); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func (c *conversationImportCommand) read(ctx context.Context, t *console.Terminal, mesh conversationv1.RetentionServiceClient, path string) error {

@@ -14,14 +14,17 @@ import (
 	"weir/cmd/internal/console"
 )
 
+// The groups of commands that call a service say where it is, for console.Connection.
 type commands struct {
 	Up           upCommand           `cmd:"" help:"Run the whole mesh in this process, for development."`
 	Demo         demoCommand         `cmd:"" help:"Tell the story of one operation, and check every step of it."`
 	Events       eventsCommand       `cmd:"" help:"Print what happens, as it does: one event a line, in JSON."`
-	Policy       policyCommand       `cmd:"" help:"Verify, explain, test and apply files of policies and grants."`
-	Approvals    approvalsCommand    `cmd:"" help:"See what waits for a person, and decide it."`
-	Audit        auditCommand        `cmd:"" help:"Keep, verify and read the gate's audit log."`
-	Conversation conversationCommand `cmd:"" help:"Export and import conversations."`
+	Policy       policyCommand       `cmd:"" set:"addr=127.0.0.1:7001" help:"Verify, explain, test and apply files of policies and grants."`
+	Approvals    approvalsCommand    `cmd:"" set:"addr=127.0.0.1:7001" help:"See what waits for a person, and decide it."`
+	Audit        auditCommand        `cmd:"" set:"addr=127.0.0.1:7001" help:"Keep, verify and read the gate's audit log."`
+	Conversation conversationCommand `cmd:"" set:"addr=127.0.0.1:7003" help:"Export and import conversations."`
+	Inbox        inboxCommand        `cmd:"" set:"addr=127.0.0.1:7004" help:"See what waits for agents, and help where it is stuck."`
+	Dispatch     dispatchCommand     `cmd:"" set:"addr=127.0.0.1:7004" help:"Give work away, follow it, and judge what comes of it."`
 	Token        tokenCommand        `cmd:"" help:"Print a token signed with the key of a data folder."`
 	Keys         keysCommand         `cmd:"" help:"Make a data folder's key and tokens, without running anything."`
 }

@@ -118,12 +118,14 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("inbox: %w", err)
 	}
 	waker := &waker{consumer: finished, dispatcher: dispatcher}
+	imports := &importer{inboxes: inboxes, dispatches: dispatches, journal: b.Journal, log: b.Log}
 
 	return serve.Run(ctx, cfg.Serve, serve.Service{
 		Name: "inbox",
 		Register: func(s *grpc.Server) {
 			register(s, &inboxServer{
-				inboxes: inboxes, letters: letters{b.Journal}, hub: hub, checks: newChecks(gate, conversation), rules: cfg.rules(),
+				inboxes: inboxes, letters: letters{b.Journal}, hub: hub, imports: imports,
+				checks: newChecks(gate, conversation), rules: cfg.rules(),
 			}, &dispatchServer{backend: b, dispatches: dispatches, dispatcher: dispatcher})
 		},
 		Healthy: b.Journal.Healthy,
@@ -132,7 +134,7 @@ func Run(ctx context.Context, cfg Config) error {
 			b.Projector(inboxes, dispatches).Run,
 			deliveries.run,
 			hub.run,
-			func(ctx context.Context) error { return sweepDeadlines(ctx, inboxes) },
+			func(ctx context.Context) error { return sweepDeadlines(ctx, inboxes, imports) },
 			dispatcher.sweep,
 			waker.run,
 		},

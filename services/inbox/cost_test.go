@@ -52,7 +52,7 @@ func TestAnEventCostsTheSameAtAnyDepth(t *testing.T) {
 	type cost struct{ bytes, allocs float64 }
 	var all []map[string]cost
 	for _, depth := range []int{10, 1000, 9900} {
-		p := filled(t, depth, depth)
+		p := deep(t, depth)
 		costs := map[string]cost{}
 		for name, e := range events {
 			q := &script{t: t, state: p.state, sequence: p.sequence, document: map[string]string{}}
@@ -91,6 +91,21 @@ func TestAnEventCostsTheSameAtAnyDepth(t *testing.T) {
 			}
 		}
 	}
+}
+
+// deep is an inbox with so many messages, and as many ended ones.
+func deep(t *testing.T, n int) *script {
+	p := newScript(t)
+	s := newInbox()
+	for i := range n {
+		at := arrival{Sequence: uint64(i + 1)}
+		s = s.set(fmt.Sprint("m-", i), message{
+			State: pending, Letter: at, Arrival: at, Enqueued: start, Priority: int32(i % 3), Bytes: 5, Fingerprint: hashed(i), BusyKey: fmt.Sprint(i),
+		})
+	}
+	s.finished, s.touched = endedIDs(t, n), nil
+	p.state, p.sequence = s.advanced(start).counted(), uint64(n)
+	return p
 }
 
 // claimed1 has something claimed.

@@ -64,17 +64,28 @@ func decideDeadlines(s inbox, goal string, now time.Time) (*inboxv1.Event, error
 }
 
 // due is when the inbox wants to be looked at.
-func (s inbox) due() time.Time { return s.Due }
+func (s inbox) due() time.Time {
+	if s.Due.IsZero() || s.Import.open() && s.Import.Due.Before(s.Due) {
+		return s.Import.Due
+	}
+	return s.Due
+}
 
 // sweepDeadlines records deadlines once they have passed, until ctx ends. Nobody
 // waits for it: every replica goes by time alone. What it adds is that consumers
 // hear of it, that lists show it, and that what has ended makes room.
-func sweepDeadlines(ctx context.Context, inboxes *inboxLoop) error {
+func sweepDeadlines(ctx context.Context, inboxes *inboxLoop, imports *importer) error {
 	return inboxes.Sweep(ctx, func(ctx context.Context, key journal.Key) (time.Duration, error) {
 		for {
 			after, at, err := do(ctx, inboxes, key, decideDeadlines, key.ID)
 			if err != nil {
 				return 0, err
+			}
+			if i := after.State.Import; i.open() && !i.Due.After(at) {
+				if err := imports.finish(ctx, key, i.Letter); err != nil {
+					return 0, err
+				}
+				continue
 			}
 			due := after.State.due()
 			if due.IsZero() {

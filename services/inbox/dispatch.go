@@ -376,7 +376,7 @@ func decideMark(d dispatch, c markSent, _ time.Time) (*inboxv1.Event, error) {
 	if c.ConversationID == d.ConversationID {
 		command = toMarkHere
 	}
-	if happens, err := d.rule(command, c.Goal, c.Item); !happens {
+	if happens, err := d.rule(command, c.Goal, c.Item); !happens && !d.unplaced() {
 		return nil, err
 	}
 	return &inboxv1.Event{Actor: c.Actor, Event: &inboxv1.Event_DispatchSent{DispatchSent: &inboxv1.DispatchSent{

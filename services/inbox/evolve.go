@@ -45,6 +45,10 @@ func evolveInbox(s inbox, e aggregate.Recorded[*inboxv1.Event]) inbox {
 		s = s.change(happened.MessagesRedriven.GetMessageIds(), message.redriven)
 	case *inboxv1.Event_MessagesDiscarded:
 		s = s.ended(happened.MessagesDiscarded.GetMessageIds(), discarded)
+	case *inboxv1.Event_GoalImported:
+		s = s.imported(happened.GoalImported, e.Sequence, e.Time)
+	case *inboxv1.Event_GoalImportFinished:
+		s = s.importFinished()
 	case *inboxv1.Event_InboxStateChanged:
 		s.Mode, s.Note = modeOf(happened.InboxStateChanged.GetState()), happened.InboxStateChanged.GetNote()
 	}
@@ -189,7 +193,7 @@ func (s inbox) finish(id string, fingerprint []byte, as standing) inbox {
 	var bucket uint64
 	s.finished, bucket = s.finished.with(ended{id: hashID(id), print: printOf(fingerprint), at: second(s.Updated), as: uint8(as)})
 	s.touch(bucket)
-	s.finished = s.finished.bounded(s.touch)
+	s.finished = s.finished.bounded(maxBuckets, s.touch)
 	return s
 }
 

@@ -176,9 +176,9 @@ func (f finished) forget(before time.Time, changed func(uint64)) finished {
 	return f
 }
 
-// bounded drops the oldest buckets beyond the cap.
-func (f finished) bounded(changed func(uint64)) finished {
-	for f.next-f.first > maxBuckets {
+// bounded drops the oldest buckets beyond a cap.
+func (f finished) bounded(most uint64, changed func(uint64)) finished {
+	for f.next-f.first > most {
 		changed(f.first)
 		bucket, _ := f.buckets.Get(f.first)
 		f = f.without(len(bucket))

@@ -61,10 +61,8 @@ func TestWhatAnEndedIdCosts(t *testing.T) {
 	redis := meshtest.StartRedis(t)
 	client := redis.Client()
 	defer func() { _ = client.Close() }()
-	for field, content := range document {
-		if err := client.HSet(t.Context(), "inbox", field, content).Err(); err != nil {
-			t.Fatal(err)
-		}
+	if err := client.HSet(t.Context(), "inbox", document).Err(); err != nil {
+		t.Fatal(err)
 	}
 	inRedis := float64(client.MemoryUsage(t.Context(), "inbox", 0).Val()) / ended
 	t.Logf("an id takes %.1f bytes in memory, %.1f in the document, %.1f in Redis", inMemory, float64(size)/ended, inRedis)
@@ -82,22 +80,26 @@ func TestWhatAnEndedIdCosts(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// However long ids are to be kept, there is a cap: beyond it the oldest go.
+// However long ids are to be kept, there is a cap: beyond it the oldest bucket goes.
 func TestBeyondTheCapTheOldestIdsAreForgotten(t *testing.T) {
-	const most = maxBuckets * bucketSize
-	s := newInbox()
-	s.finished = endedIDs(t, most)
-	s = s.finish("new", hashed(1), expired)
-	if got, want := fmt.Sprint(s.touched), fmt.Sprintf("[d:%d d:0]", maxBuckets); got != want {
-		t.Errorf("the event touched %s, want %s", got, want)
+	const most = 4
+	f := endedIDs(t, most*bucketSize)
+	var changed []uint64
+	bounded := func() { f = f.bounded(most, func(bucket uint64) { changed = append(changed, bucket) }) }
+	if bounded(); len(changed) != 0 || f.count != most*bucketSize {
+		t.Fatalf("%d ids are remembered, %v changed", f.count, changed)
 	}
-	for id, want := range map[string]standing{"old-0": unknown, "old-63": unknown, "old-64": done, fmt.Sprint("old-", most-1): done, "new": expired} {
-		if at, _ := s.standing(id, "", start); at != want {
-			t.Errorf("%s is %s, want %s", id, standingNames[at], standingNames[want])
+	f, _ = f.with(ended{id: hashID("new"), as: uint8(done)})
+	if bounded(); fmt.Sprint(changed) != "[0]" {
+		t.Errorf("buckets %v changed", changed)
+	}
+	for id, want := range map[string]bool{"old-0": false, "old-63": false, "old-64": true, fmt.Sprint("old-", most*bucketSize-1): true, "new": true} {
+		if _, known := f.find(id); known != want {
+			t.Errorf("%s is known: %v", id, known)
 		}
 	}
-	if s.finished.count != most-bucketSize+1 || s.finished.byID.Len() != s.finished.count {
-		t.Errorf("%d ids are remembered, %d are found", s.finished.count, s.finished.byID.Len())
+	if f.count != (most-1)*bucketSize+1 || f.byID.Len() != f.count {
+		t.Errorf("%d ids are remembered, %d are found", f.count, f.byID.Len())
 	}
 }
 

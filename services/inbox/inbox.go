@@ -97,6 +97,8 @@ type root struct {
 	// Finished is how many ids are remembered, FirstBucket where the oldest are.
 	Finished    int    `json:"finished,omitempty"`
 	FirstBucket uint64 `json:"first_bucket,omitempty"`
+	// Import is the state file that it began with.
+	Import imported `json:"import,omitzero"`
 	// Interrupted is the sequence of the newest message that interrupts.
 	Interrupted uint64 `json:"interrupted,omitempty"`
 	// Updated is the latest time that any event was decided at.

@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -29,35 +30,56 @@ type letter struct {
 // state nor Redis has a copy, so neither grows with what is written to agents.
 type letters struct{ journal *journal.Journal }
 
-// read gives the letters of live messages, in their order.
+// read gives the letters of live messages, in their order. An event that holds
+// several of them is read once.
 func (l letters) read(ctx context.Context, key journal.Key, s inbox, ids []string) ([]letter, error) {
 	read := make([]letter, len(ids))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(readsAtOnce)
+	events := map[uint64]func() (envelope, error){}
 	for i, id := range ids {
 		m, _ := s.messages.Get(id)
-		group.Go(func() (err error) {
-			read[i], err = l.one(ctx, key, id, m.Letter)
+		opened, known := events[m.Letter.Sequence]
+		if !known {
+			opened = sync.OnceValues(func() (envelope, error) { return l.open(ctx, m.Letter.Sequence) })
+			events[m.Letter.Sequence] = opened
+		}
+		group.Go(func() error {
+			from, err := opened()
+			if err == nil {
+				read[i], err = from.letter(key, id, m.Letter)
+			}
 			return err
 		})
 	}
 	return read, group.Wait()
 }
 
-func (l letters) one(ctx context.Context, key journal.Key, id string, at arrival) (letter, error) {
-	event, err := l.journal.Get(ctx, at.Sequence)
+// envelope is an event that holds letters.
+type envelope struct {
+	aggregate.Recorded[*inboxv1.Event]
+	key journal.Key
+}
+
+func (l letters) open(ctx context.Context, sequence uint64) (envelope, error) {
+	event, err := l.journal.Get(ctx, sequence)
 	if err != nil {
-		return letter{}, err
+		return envelope{}, err
 	}
 	read, err := aggregate.Decode[*inboxv1.Event](event)
-	if err != nil {
-		return letter{}, err
+	return envelope{read, event.Key}, err
+}
+
+// letter gives one of them. Whoever reads by a bare number makes sure that nobody gets
+// another's mail.
+func (e envelope) letter(key journal.Key, id string, at arrival) (letter, error) {
+	if l, ok := importedLetter(e.Recorded, id, at); ok && e.key == key {
+		return l, nil
 	}
-	// Whoever reads by a bare number makes sure that nobody gets another's mail.
-	enqueued := read.Event.GetMessagesEnqueued()
-	if i := int(at.Index); event.Key == key && i < len(enqueued.GetMessages()) && enqueued.Messages[i].GetMessageId() == id {
-		return letter{enqueued.Messages[i], enqueued.GetSender(), enqueued.GetOnBehalfOf(), enqueued.GetOperation(), read.Time}, nil
+	enqueued := e.Event.GetMessagesEnqueued()
+	if i := int(at.Index); e.key == key && i < len(enqueued.GetMessages()) && enqueued.Messages[i].GetMessageId() == id {
+		return letter{enqueued.Messages[i], enqueued.GetSender(), enqueued.GetOnBehalfOf(), enqueued.GetOperation(), e.Time}, nil
 	}
 	return letter{}, fault.New(fault.EventUnreadable, "what message %s says cannot be read", id).
-		Wrap(fmt.Errorf("event %d is of %s, and not of %s or not message %d", at.Sequence, event.Key, key, at.Index))
+		Wrap(fmt.Errorf("event %d is of %s, and not of %s or not message %d", at.Sequence, e.key, key, at.Index))
 }

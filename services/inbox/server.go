@@ -28,6 +28,7 @@ type inboxServer struct {
 	letters letters
 	hub     *hub
 	checks  *checks
+	imports *importer
 	rules   rules
 }
 

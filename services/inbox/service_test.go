@@ -15,7 +15,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	conversationv1 "weir/gen/conversation/v1"
 	inboxv1 "weir/gen/inbox/v1"
 	"weir/internal/backend"
 	"weir/internal/fault"
@@ -45,11 +44,15 @@ type rig struct {
 	issuer *meshtest.Issuer
 	peers  *peers
 	inbox  *meshtest.Service
+	// change is what the service is told beside where its stores are.
+	change func(*Config)
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T) *rig { return newRigWith(t, func(*Config) {}) }
+
+func newRigWith(t *testing.T, change func(*Config)) *rig {
 	t.Parallel() // the tests wait more than they work
-	r := &rig{t: t, nats: meshtest.StartNATS(t), redis: meshtest.StartRedis(t), issuer: meshtest.NewIssuer(t)}
+	r := &rig{t: t, change: change, nats: meshtest.StartNATS(t), redis: meshtest.StartRedis(t), issuer: meshtest.NewIssuer(t)}
 	r.peers = startPeers(r.issuer)
 	r.inbox = r.start()
 	return r
@@ -59,10 +62,12 @@ func newRig(t *testing.T) *rig {
 func (r *rig) start() *meshtest.Service {
 	r.t.Helper()
 	return r.issuer.Serve(func(ctx context.Context, c serve.Config) error {
-		return Run(ctx, Config{
+		cfg := Config{
 			Serve: c, Limit: 60, Gate: r.peers.Addr, Conversation: r.peers.Addr,
 			Stores: backend.Config{NATS: r.nats.URL(), Redis: r.redis.URL(), Replicas: 1},
-		})
+		}
+		r.change(&cfg)
+		return Run(ctx, cfg)
 	}, inboxItself)
 }
 
@@ -439,82 +444,6 @@ func TestOneClaimFitsIntoOneAnswer(t *testing.T) {
 	}
 }
 
-// hostile are goals that must be refused by the name of their field.
-var hostile = []string{"../x", "a/b", "", ".x", strings.Repeat("x", 65), "a b", "a\n", "a\x00", "*", "a>", "ä", "-a"}
-
-func TestHostileIdsAreRefusedByTheNameOfTheirField(t *testing.T) {
-	r := newRig(t)
-	w := r.as(worker)
-	for _, goal := range hostile {
-		refused := map[string]error{}
-		_, refused["Enqueue"] = w.Enqueue(t.Context(), &inboxv1.EnqueueRequest{Goal: goal, MessageId: "m", Body: "x"})
-		_, refused["Claim"] = w.Claim(t.Context(), &inboxv1.ClaimRequest{Goal: goal, RequestId: "r"})
-		_, refused["Extend"] = w.Extend(t.Context(), &inboxv1.ExtendRequest{Goal: goal, MessageIds: []string{"m"}, ClaimToken: "t"})
-		_, refused["Done"] = w.Done(t.Context(), &inboxv1.DoneRequest{Goal: goal, MessageIds: []string{"m"}, ClaimToken: "t"})
-		_, refused["Release"] = w.Release(t.Context(), &inboxv1.ReleaseRequest{Goal: goal, MessageIds: []string{"m"}, ClaimToken: "t"})
-		_, refused["Peek"] = w.Peek(t.Context(), &inboxv1.PeekRequest{Goal: goal})
-		_, refused["GetInbox"] = w.GetInbox(t.Context(), &inboxv1.GetInboxRequest{Goal: goal})
-		_, refused["Begin"] = w.Begin(t.Context(), &inboxv1.BeginRequest{Goal: goal, Item: "i"})
-		_, refused["MarkSent"] = w.MarkSent(t.Context(), &inboxv1.MarkSentRequest{Goal: goal, Item: "i", ConversationId: "c"})
-		_, refused["GetDispatch"] = w.GetDispatch(t.Context(), &inboxv1.GetDispatchRequest{Goal: goal, Item: "i"})
-		for method, err := range refused {
-			wantField(t, method+" "+fmt.Sprintf("%q", goal), err, "goal")
-		}
-	}
-	for _, id := range hostile {
-		_, err := w.Enqueue(t.Context(), &inboxv1.EnqueueRequest{Goal: "build", MessageId: id, Body: "x"})
-		wantField(t, fmt.Sprintf("message id %q", id), err, "message_id")
-		wantReason(t, err, fault.IDMalformed)
-		_, err = w.Done(t.Context(), &inboxv1.DoneRequest{Goal: "build", MessageIds: []string{id}, ClaimToken: "t"})
-		wantField(t, fmt.Sprintf("message ids %q", id), err, "message_ids[0]")
-	}
-	for _, item := range []string{"", " ", "\u00a0", "a\n", "a\x00", strings.Repeat("ä", 129)} {
-		_, err := w.Begin(t.Context(), &inboxv1.BeginRequest{Goal: "build", Item: item})
-		wantField(t, fmt.Sprintf("item %q", item), err, "item")
-	}
-	_, err := w.Enqueue(t.Context(), &inboxv1.EnqueueRequest{Goal: "build", MessageId: deliveredPrefix + "x", Body: "x"})
-	wantField(t, "an id of a delivery", err, "message_id")
-	_, err = w.GetInbox(t.Context(), &inboxv1.GetInboxRequest{Goal: "build"})
-	wantReason(t, err, fault.InboxNotFound) // nothing came of any of them
-}
-
-func TestHostileTimesAreRefusedByTheNameOfTheirField(t *testing.T) {
-	r := newRig(t)
-	w := r.as(worker)
-	w.enqueue("build", "m")
-	for _, lease := range []*durationpb.Duration{
-		{}, {Seconds: -1}, {Nanos: 999_999_999}, {Seconds: 43201}, {Seconds: 1, Nanos: -5}, {Seconds: 1, Nanos: 2_000_000_000}, {Seconds: 1 << 62},
-	} {
-		_, err := w.Claim(t.Context(), &inboxv1.ClaimRequest{Goal: "build", RequestId: "r", Lease: lease})
-		wantField(t, fmt.Sprint("lease ", lease), err, "lease")
-		_, err = w.Extend(t.Context(), &inboxv1.ExtendRequest{Goal: "build", MessageIds: []string{"m"}, ClaimToken: "t", Lease: lease})
-		wantField(t, fmt.Sprint("lease ", lease), err, "lease")
-	}
-	for _, delay := range []*durationpb.Duration{{Seconds: -1}, {Seconds: 43201}, {Nanos: 2_000_000_000}} {
-		_, err := w.Release(t.Context(), &inboxv1.ReleaseRequest{Goal: "build", MessageIds: []string{"m"}, ClaimToken: "t", Delay: delay})
-		wantField(t, fmt.Sprint("delay ", delay), err, "delay")
-	}
-	far := time.Now().Add(maxDelay + time.Hour)
-	for _, at := range []*timestamppb.Timestamp{timestamppb.New(far), {Nanos: -1}, {Seconds: 1 << 60}} {
-		_, err := w.Enqueue(t.Context(), &inboxv1.EnqueueRequest{Goal: "build", MessageId: "n", Body: "x", NotBefore: at})
-		wantField(t, fmt.Sprint("not before ", at), err, "not_before")
-	}
-}
-
-func wantField(t *testing.T, what string, err error, field string) {
-	t.Helper()
-	refusal := fault.From(err)
-	if refusal == nil || refusal.Kind() != fault.KindInvalid {
-		t.Fatalf("%s: %v, want a refusal of %s", what, err, field)
-	}
-	for _, v := range refusal.Violations() {
-		if v.Field == field {
-			return
-		}
-	}
-	t.Fatalf("%s: %v does not name the field %s", what, refusal.Violations(), field)
-}
-
 func TestAnAgentServesItsOwnGoalOnly(t *testing.T) {
 	r := newRig(t)
 	w, b, e := r.as(worker), r.as(bob), r.as(eve)
@@ -700,167 +629,6 @@ func TestADispatchIsMarkedSentOnce(t *testing.T) {
 	wantReason(t, err, fault.DispatchNotFound)
 }
 
-// said appends events to the conversation service's stream, as it does.
-type said struct {
-	t *testing.T
-	j *journal.Journal
-}
-
-func (r *rig) conversations() said {
-	r.t.Helper()
-	j, err := journal.Open(r.t.Context(), r.nats.Connect(), "conversation", 1, slog.New(slog.DiscardHandler))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return said{r.t, j}
-}
-
-// append says something, as the conversation's first event. The messages have the
-// positions from first on.
-func (s said) append(conversation string, first int64, messages ...*conversationv1.AppendedMessage) {
-	s.t.Helper()
-	s.event(conversation, &conversationv1.Event{Actor: messages[0].GetAuthor(), Event: &conversationv1.Event_MessagesAppended{
-		MessagesAppended: &conversationv1.MessagesAppended{ConversationId: conversation, FirstPosition: first, Messages: messages},
-	}})
-}
-
-// event appends the first event of a conversation.
-func (s said) event(conversation string, event *conversationv1.Event) {
-	s.t.Helper()
-	data, err := proto.Marshal(event)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	kind := event.ProtoReflect().WhichOneof(event.ProtoReflect().Descriptor().Oneofs().Get(0)).Message().FullName()
-	_, err = s.j.Append(s.t.Context(), journal.Event{
-		ID: "e-" + conversation, Type: string(kind), Data: data, Time: time.Now().UTC().Truncate(time.Microsecond),
-		Key: journal.Key{Tenant: "acme", Kind: "conversation", ID: conversation},
-	}, 0)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-func text(s string) []*conversationv1.Part {
-	return []*conversationv1.Part{{Part: &conversationv1.Part_Text{Text: s}}}
-}
-
-// A member that leaves a group hands a message on by another kind of event.
-func TestWhatAMemberThatLeftAGroupHandsOnIsInTheNextOnesInbox(t *testing.T) {
-	r := newRig(t)
-	r.conversations().event("plans", &conversationv1.Event{Actor: "service:conversation", Event: &conversationv1.Event_GroupMembersChanged{
-		GroupMembersChanged: &conversationv1.GroupMembersChanged{
-			ConversationId: "plans", FirstPosition: 4, Messages: []*conversationv1.AppendedMessage{
-				{MessageId: "weir.turn.a", Author: "service:conversation"},
-				{MessageId: "weir.turn.b", Author: "service:conversation", Addressed: []string{"agent:bob"}},
-			},
-		},
-	}})
-	b := r.as(bob)
-	var found *inboxv1.ClaimResponse
-	meshtest.Eventually(t, "bob has it", func() bool {
-		found = b.claim("bob", "1", 10, time.Minute)
-		return len(found.GetMessages()) > 0
-	})
-	want := `{"conversation_id":"plans","message_id":"weir.turn.b","position":5,"author":"service:conversation"}`
-	if len(found.GetMessages()) != 1 || found.GetMessages()[0].GetBody() != want {
-		t.Fatalf("bob got %v", found)
-	}
-}
-
-func TestWhatIsSaidToAnAgentIsInItsInboxExactlyOnce(t *testing.T) {
-	r := newRig(t)
-	s := r.conversations()
-	s.append("plans", 7,
-		&conversationv1.AppendedMessage{MessageId: "m0", Author: "agent:ann", Parts: text("to a group of nobody"), To: []string{"group:g"}},
-		&conversationv1.AppendedMessage{
-			MessageId: "m1", Author: "agent:ann", Parts: text("a secret of theirs"),
-			To:        []string{"group:all", "human:carl"},
-			Addressed: []string{"agent:bob", "human:carl", "agent:ann", "agent:eve", "agent:bob"},
-		})
-	b := r.as(bob)
-	var found *inboxv1.ClaimResponse
-	meshtest.Eventually(t, "bob has it", func() bool {
-		found = b.claim("bob", "1", 10, time.Minute)
-		return len(found.GetMessages()) > 0
-	})
-	m := found.GetMessages()[0]
-	// Where it is, and nothing of what it says: that may be erased there.
-	want := `{"conversation_id":"plans","message_id":"m1","position":8,"author":"agent:ann"}`
-	if len(found.GetMessages()) != 1 || m.GetBody() != want || m.GetSender() != "agent:ann" || m.GetCorrelationId() != "plans" {
-		t.Fatalf("bob got %v", found)
-	}
-	w := r.as(worker)
-	meshtest.Eventually(t, "eve has it", func() bool {
-		out, err := w.Peek(t.Context(), &inboxv1.PeekRequest{Goal: "eve"})
-		return err == nil && len(out.GetMessages()) == 1
-	})
-	b.mustDone("bob", found.GetClaimToken(), m.GetMessageId())
-
-	// The whole stream is heard again, after Redis lost everything.
-	r.redis.Flush()
-	again := r.hearAgain()
-	s.append("other", 1, &conversationv1.AppendedMessage{MessageId: "m1", Author: "agent:ann", Parts: text("marker"), Addressed: []string{"agent:bob"}})
-	meshtest.Eventually(t, "the stream was heard again", again)
-	if got := w.peek("bob"); len(got) != 1 || got[0].GetCorrelationId() != "other" {
-		t.Fatalf("bob has %v", got)
-	}
-	if got := w.peek("eve"); len(got) != 1 {
-		t.Fatalf("eve has %v", got)
-	}
-	for _, goal := range []string{"ann", "carl"} {
-		_, err := w.GetInbox(t.Context(), &inboxv1.GetInboxRequest{Goal: goal})
-		wantReason(t, err, fault.InboxNotFound)
-	}
-}
-
-// hearAgain handles the conversations' stream from its first event on, beside
-// the service and with a memory of its own, and says whether it has come to the
-// end.
-func (r *rig) hearAgain() func() bool {
-	r.t.Helper()
-	b, err := backend.Open(r.t.Context(), "inbox", backend.Config{NATS: r.nats.URL(), Redis: r.redis.URL(), Replicas: 1}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	consumer, err := b.Consumer("conversation", "again", "weir.conversation.*.conversation.*")
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	d := &deliveries{consumer: consumer, inboxes: newInboxLoop(b), rules: ruled(60)}
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = d.run(ctx) }()
-	r.t.Cleanup(func() { stop(); <-ended; b.Close() })
-	return func() bool {
-		done, err := consumer.CaughtUp(ctx, 2)
-		return err == nil && done
-	}
-}
-
-func TestADeliveryWaitsForAFullInboxAndDoesNotKeepOthers(t *testing.T) {
-	r := newRig(t)
-	w := r.as(worker)
-	for i := range 60 {
-		w.enqueue("bob", fmt.Sprint("m", i))
-	}
-	r.conversations().append("plans", 1, &conversationv1.AppendedMessage{
-		MessageId: "m1", Author: "human:ann", Parts: text("hello"), Addressed: []string{"agent:bob", "agent:eve"},
-	})
-	meshtest.Eventually(t, "eve has it", func() bool {
-		_, err := w.GetInbox(t.Context(), &inboxv1.GetInboxRequest{Goal: "eve"})
-		return err == nil
-	})
-	if in := w.inbox("bob"); in.GetDepth() != 60 {
-		t.Fatalf("bob's full inbox is %v", in)
-	}
-	w.mustDone("bob", w.claim("bob", "1", 1, time.Minute).GetClaimToken(), "m0")
-	meshtest.Eventually(t, "bob has it", func() bool { return w.inbox("bob").GetDepth() == 60 })
-	if in := w.inbox("eve"); in.GetDepth() != 1 {
-		t.Fatalf("eve's inbox is %v", in)
-	}
-}
-
 func TestEveryMethodIsInTheTable(t *testing.T) {
 	s := grpc.NewServer()
 	register(s, &inboxServer{}, &dispatchServer{})
@@ -875,10 +643,13 @@ func TestSettingsThatCannotWorkAreRefusedByTheirFlag(t *testing.T) {
 		t.Fatal(err)
 	}
 	for flag, change := range map[string]func(*Config){
-		"--inbox-limit": func(c *Config) { c.Limit = maxLimit + 1 },
-		"--gate":        func(c *Config) { c.Gate = "" },
-		"--nats":        func(c *Config) { c.Stores.NATS = "" },
-		"--listen":      func(c *Config) { c.Serve.Listen = "x" },
+		"--inbox-limit":    func(c *Config) { c.Limit = maxLimit + 1 },
+		"--max-body":       func(c *Config) { c.MaxBody = maxBody + 1 },
+		"--max-deliveries": func(c *Config) { c.MaxDeliveries = maxDeliveries + 1 },
+		"--keep-ids":       func(c *Config) { c.KeepIDs = minKeepIDs - 1 },
+		"--gate":           func(c *Config) { c.Gate = "" },
+		"--nats":           func(c *Config) { c.Stores.NATS = "" },
+		"--listen":         func(c *Config) { c.Serve.Listen = "x" },
 	} {
 		c := works
 		change(&c)

@@ -97,16 +97,17 @@ const (
 
 // hints has every event of an inbox.
 var hints = map[string]hint{
-	typeOf(&inboxv1.MessagesEnqueued{}):  mayHaveWork,
-	typeOf(&inboxv1.MessagesClaimed{}):   wasClaimed,
-	typeOf(&inboxv1.LeaseExtended{}):     noHint,
-	typeOf(&inboxv1.MessagesDone{}):      noHint,
-	typeOf(&inboxv1.MessagesReleased{}):  mayHaveWork,
-	typeOf(&inboxv1.DeadlinesPassed{}):   mayHaveWork,
-	typeOf(&inboxv1.MessagesRedriven{}):  mayHaveWork,
-	typeOf(&inboxv1.MessagesDiscarded{}): noHint,
-	typeOf(&inboxv1.InboxStateChanged{}): mayHaveWork,
-	typeOf(&inboxv1.GoalImported{}):      mayHaveWork,
+	typeOf(&inboxv1.MessagesEnqueued{}):   mayHaveWork,
+	typeOf(&inboxv1.MessagesClaimed{}):    wasClaimed,
+	typeOf(&inboxv1.LeaseExtended{}):      noHint,
+	typeOf(&inboxv1.MessagesDone{}):       noHint,
+	typeOf(&inboxv1.MessagesReleased{}):   mayHaveWork,
+	typeOf(&inboxv1.DeadlinesPassed{}):    mayHaveWork,
+	typeOf(&inboxv1.MessagesRedriven{}):   mayHaveWork,
+	typeOf(&inboxv1.MessagesDiscarded{}):  noHint,
+	typeOf(&inboxv1.InboxStateChanged{}):  mayHaveWork,
+	typeOf(&inboxv1.GoalImported{}):       mayHaveWork,
+	typeOf(&inboxv1.GoalImportFinished{}): noHint,
 }
 
 // run follows the stream and the clock until ctx ends.

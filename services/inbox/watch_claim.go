@@ -15,7 +15,7 @@ const (
 	// lookAgain is how long a claim that waits trusts that it hears of what comes.
 	lookAgain = 5 * time.Second
 	// answerMargin is what is left of a call's deadline to bring the answer back.
-	answerMargin = 100 * time.Millisecond
+	answerMargin = 250 * time.Millisecond
 )
 
 // waitingClaims are those of one inbox, those that waited longest in front.

@@ -160,7 +160,7 @@ func TestAWaitEndsEmptyBeforeItsCallDoes(t *testing.T) {
 	w := r.as(worker)
 	for name, limit := range map[string]struct{ deadline, wait time.Duration }{
 		"the wait is over":         {20 * time.Second, 300 * time.Millisecond},
-		"the deadline comes first": {600 * time.Millisecond, 20 * time.Second},
+		"the deadline comes first": {2 * time.Second, 20 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), limit.deadline)

@@ -2,9 +2,6 @@ package approvals
 
 import (
 	"context"
-	"errors"
-	"io"
-	"math/rand/v2"
 	"time"
 
 	"weir/cmd/internal/console"
@@ -12,61 +9,29 @@ import (
 	"weir/internal/fault"
 )
 
-// Between two attempts to reach a gate that is away.
-const (
-	firstWait = 250 * time.Millisecond
-	maxWait   = 15 * time.Second
-)
-
 // Watch lists what is pending, and then shows every change, a line each, until ctx ends.
 // It goes on where it was when the gate was away. A change may show twice.
 func Watch(ctx context.Context, t *console.Terminal, client gatev1.ApprovalServiceClient) error {
-	w := watcher{t: t, client: client, wait: firstWait}
-	for {
+	w := watcher{t: t, client: client, follower: console.Follower{T: t, Service: "gate"}}
+	return w.follower.Run(ctx, func(ctx context.Context) error {
 		err := w.follow(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case fault.Is(err, fault.CursorUnavailable) && w.token != "":
+		if fault.Is(err, fault.CursorUnavailable) && w.token != "" {
 			// This gate never gave the token: its journal is another one. What is
 			// pending there is not what was shown.
 			t.Printf("%s\n", t.Yellow("the gate does not know what was shown last; from the beginning:"))
 			w.token, w.listed = "", false
-		case final(err):
-			return err
-		default:
-			if !w.away {
-				t.Printf("%s\n", t.Dim("the gate is away; trying again until it is back"))
-			}
-			w.away = true
-		}
-		// Half of it at random, so that many watchers don't come back all at once.
-		pause := w.wait/2 + rand.N(w.wait/2)
-		w.wait = min(2*w.wait, maxWait)
-		select {
-		case <-ctx.Done():
 			return nil
-		case <-time.After(pause):
 		}
-	}
-}
-
-// final says whether trying again would give the same error.
-func final(err error) bool {
-	switch fault.From(err).Kind() {
-	case fault.KindUnavailable, fault.KindDeadlineExceeded, fault.KindContention, fault.KindCancelled:
-		return false
-	}
-	return !errors.Is(err, io.EOF)
+		return err
+	})
 }
 
 type watcher struct {
-	t      *console.Terminal
-	client gatev1.ApprovalServiceClient
-	token  string
-	listed bool
-	away   bool
-	wait   time.Duration
+	t        *console.Terminal
+	client   gatev1.ApprovalServiceClient
+	follower console.Follower
+	token    string
+	listed   bool
 }
 
 // follow reads one stream to its end.
@@ -82,10 +47,7 @@ func (w *watcher) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if w.away {
-			w.t.Printf("%s\n", w.t.Dim("the gate is back"))
-		}
-		w.away, w.wait = false, firstWait
+		w.follower.Heard()
 		// The list comes after the first answer, from which changes are followed: what
 		// happens in between shows twice rather than never.
 		if !w.listed {

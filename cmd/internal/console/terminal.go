@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/term"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // Terminal is where a command shows things and asks. In tests it is a buffer.
@@ -90,6 +91,14 @@ func (t *Terminal) Confirm(ctx context.Context, question string) (bool, error) {
 		}
 		return false, nil
 	}
+}
+
+// Age words how long ago something was, and nothing for what never was.
+func Age(at *timestamppb.Timestamp, now time.Time) string {
+	if at == nil {
+		return ""
+	}
+	return Remaining(max(0, now.Sub(at.AsTime()))) + " ago"
 }
 
 // Remaining words a length of time for people, to two units: `2d 3h`, `4m 10s`, `350ms`.

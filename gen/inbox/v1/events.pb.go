@@ -42,6 +42,7 @@ type Event struct {
 	//	*Event_MessagesDiscarded
 	//	*Event_InboxStateChanged
 	//	*Event_GoalImported
+	//	*Event_GoalImportFinished
 	//	*Event_DispatchBegun
 	//	*Event_DispatchSent
 	//	*Event_DispatchReported
@@ -189,6 +190,15 @@ func (x *Event) GetGoalImported() *GoalImported {
 	return nil
 }
 
+func (x *Event) GetGoalImportFinished() *GoalImportFinished {
+	if x != nil {
+		if x, ok := x.Event.(*Event_GoalImportFinished); ok {
+			return x.GoalImportFinished
+		}
+	}
+	return nil
+}
+
 func (x *Event) GetDispatchBegun() *DispatchBegun {
 	if x != nil {
 		if x, ok := x.Event.(*Event_DispatchBegun); ok {
@@ -305,6 +315,10 @@ type Event_GoalImported struct {
 	GoalImported *GoalImported `protobuf:"bytes,11,opt,name=goal_imported,json=goalImported,proto3,oneof"`
 }
 
+type Event_GoalImportFinished struct {
+	GoalImportFinished *GoalImportFinished `protobuf:"bytes,12,opt,name=goal_import_finished,json=goalImportFinished,proto3,oneof"`
+}
+
 type Event_DispatchBegun struct {
 	DispatchBegun *DispatchBegun `protobuf:"bytes,20,opt,name=dispatch_begun,json=dispatchBegun,proto3,oneof"`
 }
@@ -356,6 +370,8 @@ func (*Event_MessagesDiscarded) isEvent_Event() {}
 func (*Event_InboxStateChanged) isEvent_Event() {}
 
 func (*Event_GoalImported) isEvent_Event() {}
+
+func (*Event_GoalImportFinished) isEvent_Event() {}
 
 func (*Event_DispatchBegun) isEvent_Event() {}
 
@@ -1258,6 +1274,61 @@ func (x *GoalImported) GetDigest() []byte {
 	return nil
 }
 
+// GoalImportFinished: the items of the file are in the record.
+type GoalImportFinished struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Goal  string                 `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	// Taken_items are those that somebody else began while the file was taken over:
+	// they are as they are there.
+	TakenItems    []string `protobuf:"bytes,2,rep,name=taken_items,json=takenItems,proto3" json:"taken_items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GoalImportFinished) Reset() {
+	*x = GoalImportFinished{}
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GoalImportFinished) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GoalImportFinished) ProtoMessage() {}
+
+func (x *GoalImportFinished) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GoalImportFinished.ProtoReflect.Descriptor instead.
+func (*GoalImportFinished) Descriptor() ([]byte, []int) {
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *GoalImportFinished) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *GoalImportFinished) GetTakenItems() []string {
+	if x != nil {
+		return x.TakenItems
+	}
+	return nil
+}
+
 // ImportedMessage is a message of the file.
 type ImportedMessage struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -1273,7 +1344,7 @@ type ImportedMessage struct {
 
 func (x *ImportedMessage) Reset() {
 	*x = ImportedMessage{}
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[13]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1285,7 +1356,7 @@ func (x *ImportedMessage) String() string {
 func (*ImportedMessage) ProtoMessage() {}
 
 func (x *ImportedMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[13]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1298,7 +1369,7 @@ func (x *ImportedMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedMessage.ProtoReflect.Descriptor instead.
 func (*ImportedMessage) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{13}
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ImportedMessage) GetMessageId() string {
@@ -1349,7 +1420,7 @@ type ImportedItem struct {
 
 func (x *ImportedItem) Reset() {
 	*x = ImportedItem{}
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[14]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1361,7 +1432,7 @@ func (x *ImportedItem) String() string {
 func (*ImportedItem) ProtoMessage() {}
 
 func (x *ImportedItem) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[14]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1374,7 +1445,7 @@ func (x *ImportedItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedItem.ProtoReflect.Descriptor instead.
 func (*ImportedItem) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{14}
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ImportedItem) GetItem() string {
@@ -1421,7 +1492,7 @@ type DispatchBegun struct {
 
 func (x *DispatchBegun) Reset() {
 	*x = DispatchBegun{}
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[15]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1433,7 +1504,7 @@ func (x *DispatchBegun) String() string {
 func (*DispatchBegun) ProtoMessage() {}
 
 func (x *DispatchBegun) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[15]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1446,7 +1517,7 @@ func (x *DispatchBegun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatchBegun.ProtoReflect.Descriptor instead.
 func (*DispatchBegun) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{15}
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DispatchBegun) GetGoal() string {
@@ -1507,7 +1578,7 @@ type DispatchPlan struct {
 
 func (x *DispatchPlan) Reset() {
 	*x = DispatchPlan{}
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[16]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1590,7 @@ func (x *DispatchPlan) String() string {
 func (*DispatchPlan) ProtoMessage() {}
 
 func (x *DispatchPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[16]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1603,7 @@ func (x *DispatchPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatchPlan.ProtoReflect.Descriptor instead.
 func (*DispatchPlan) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{16}
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DispatchPlan) GetRequestId() string {
@@ -1632,7 +1703,7 @@ type DispatchSent struct {
 
 func (x *DispatchSent) Reset() {
 	*x = DispatchSent{}
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[17]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +1715,7 @@ func (x *DispatchSent) String() string {
 func (*DispatchSent) ProtoMessage() {}
 
 func (x *DispatchSent) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[17]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +1728,7 @@ func (x *DispatchSent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatchSent.ProtoReflect.Descriptor instead.
 func (*DispatchSent) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{17}
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DispatchSent) GetGoal() string {
@@ -1705,7 +1776,7 @@ type DispatchReported struct {
 
 func (x *DispatchReported) Reset() {
 	*x = DispatchReported{}
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[18]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1717,7 +1788,7 @@ func (x *DispatchReported) String() string {
 func (*DispatchReported) ProtoMessage() {}
 
 func (x *DispatchReported) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[18]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1730,7 +1801,7 @@ func (x *DispatchReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatchReported.ProtoReflect.Descriptor instead.
 func (*DispatchReported) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{18}
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DispatchReported) GetGoal() string {
@@ -1802,7 +1873,7 @@ type DispatchJudged struct {
 
 func (x *DispatchJudged) Reset() {
 	*x = DispatchJudged{}
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[19]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1814,7 +1885,7 @@ func (x *DispatchJudged) String() string {
 func (*DispatchJudged) ProtoMessage() {}
 
 func (x *DispatchJudged) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[19]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1827,7 +1898,7 @@ func (x *DispatchJudged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatchJudged.ProtoReflect.Descriptor instead.
 func (*DispatchJudged) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{19}
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DispatchJudged) GetGoal() string {
@@ -1870,7 +1941,7 @@ type DispatchAbandoned struct {
 
 func (x *DispatchAbandoned) Reset() {
 	*x = DispatchAbandoned{}
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[20]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +1953,7 @@ func (x *DispatchAbandoned) String() string {
 func (*DispatchAbandoned) ProtoMessage() {}
 
 func (x *DispatchAbandoned) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[20]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +1966,7 @@ func (x *DispatchAbandoned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatchAbandoned.ProtoReflect.Descriptor instead.
 func (*DispatchAbandoned) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{20}
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DispatchAbandoned) GetGoal() string {
@@ -1932,7 +2003,7 @@ type DispatchWoken struct {
 
 func (x *DispatchWoken) Reset() {
 	*x = DispatchWoken{}
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[21]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1944,7 +2015,7 @@ func (x *DispatchWoken) String() string {
 func (*DispatchWoken) ProtoMessage() {}
 
 func (x *DispatchWoken) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[21]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1957,7 +2028,7 @@ func (x *DispatchWoken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatchWoken.ProtoReflect.Descriptor instead.
 func (*DispatchWoken) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{21}
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DispatchWoken) GetGoal() string {
@@ -1993,7 +2064,7 @@ type DispatchFailed struct {
 
 func (x *DispatchFailed) Reset() {
 	*x = DispatchFailed{}
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[22]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2005,7 +2076,7 @@ func (x *DispatchFailed) String() string {
 func (*DispatchFailed) ProtoMessage() {}
 
 func (x *DispatchFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[22]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2018,7 +2089,7 @@ func (x *DispatchFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatchFailed.ProtoReflect.Descriptor instead.
 func (*DispatchFailed) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{22}
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DispatchFailed) GetGoal() string {
@@ -2053,7 +2124,7 @@ type DispatchImported struct {
 
 func (x *DispatchImported) Reset() {
 	*x = DispatchImported{}
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[23]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2065,7 +2136,7 @@ func (x *DispatchImported) String() string {
 func (*DispatchImported) ProtoMessage() {}
 
 func (x *DispatchImported) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_inbox_v1_events_proto_msgTypes[23]
+	mi := &file_weir_inbox_v1_events_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2078,7 +2149,7 @@ func (x *DispatchImported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatchImported.ProtoReflect.Descriptor instead.
 func (*DispatchImported) Descriptor() ([]byte, []int) {
-	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{23}
+	return file_weir_inbox_v1_events_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DispatchImported) GetGoal() string {
@@ -2099,8 +2170,7 @@ var File_weir_inbox_v1_events_proto protoreflect.FileDescriptor
 
 const file_weir_inbox_v1_events_proto_rawDesc = "" +
 	"\n" +
-	"\x1aweir/inbox/v1/events.proto\x12\rweir.inbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a$weir/inbox/v1/dispatch_service.proto\x1a\x1bweir/inbox/v1/message.proto\"\xff\n" +
-	"\n" +
+	"\x1aweir/inbox/v1/events.proto\x12\rweir.inbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a$weir/inbox/v1/dispatch_service.proto\x1a\x1bweir/inbox/v1/message.proto\"\xd6\v\n" +
 	"\x05Event\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12N\n" +
 	"\x11messages_enqueued\x18\x02 \x01(\v2\x1f.weir.inbox.v1.MessagesEnqueuedH\x00R\x10messagesEnqueued\x12K\n" +
@@ -2113,7 +2183,8 @@ const file_weir_inbox_v1_events_proto_rawDesc = "" +
 	"\x12messages_discarded\x18\t \x01(\v2 .weir.inbox.v1.MessagesDiscardedH\x00R\x11messagesDiscarded\x12R\n" +
 	"\x13inbox_state_changed\x18\n" +
 	" \x01(\v2 .weir.inbox.v1.InboxStateChangedH\x00R\x11inboxStateChanged\x12B\n" +
-	"\rgoal_imported\x18\v \x01(\v2\x1b.weir.inbox.v1.GoalImportedH\x00R\fgoalImported\x12E\n" +
+	"\rgoal_imported\x18\v \x01(\v2\x1b.weir.inbox.v1.GoalImportedH\x00R\fgoalImported\x12U\n" +
+	"\x14goal_import_finished\x18\f \x01(\v2!.weir.inbox.v1.GoalImportFinishedH\x00R\x12goalImportFinished\x12E\n" +
 	"\x0edispatch_begun\x18\x14 \x01(\v2\x1c.weir.inbox.v1.DispatchBegunH\x00R\rdispatchBegun\x12B\n" +
 	"\rdispatch_sent\x18\x15 \x01(\v2\x1b.weir.inbox.v1.DispatchSentH\x00R\fdispatchSent\x12N\n" +
 	"\x11dispatch_reported\x18\x16 \x01(\v2\x1f.weir.inbox.v1.DispatchReportedH\x00R\x10dispatchReported\x12H\n" +
@@ -2203,7 +2274,11 @@ const file_weir_inbox_v1_events_proto_rawDesc = "" +
 	"\x04goal\x18\x01 \x01(\tR\x04goal\x12:\n" +
 	"\bmessages\x18\x02 \x03(\v2\x1e.weir.inbox.v1.ImportedMessageR\bmessages\x121\n" +
 	"\x05items\x18\x03 \x03(\v2\x1b.weir.inbox.v1.ImportedItemR\x05items\x12\x16\n" +
-	"\x06digest\x18\x04 \x01(\fR\x06digest\"\xd8\x01\n" +
+	"\x06digest\x18\x04 \x01(\fR\x06digest\"I\n" +
+	"\x12GoalImportFinished\x12\x12\n" +
+	"\x04goal\x18\x01 \x01(\tR\x04goal\x12\x1f\n" +
+	"\vtaken_items\x18\x02 \x03(\tR\n" +
+	"takenItems\"\xd8\x01\n" +
 	"\x0fImportedMessage\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x12\n" +
@@ -2289,7 +2364,7 @@ func file_weir_inbox_v1_events_proto_rawDescGZIP() []byte {
 	return file_weir_inbox_v1_events_proto_rawDescData
 }
 
-var file_weir_inbox_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_weir_inbox_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_weir_inbox_v1_events_proto_goTypes = []any{
 	(*Event)(nil),                 // 0: weir.inbox.v1.Event
 	(*MessagesEnqueued)(nil),      // 1: weir.inbox.v1.MessagesEnqueued
@@ -2304,25 +2379,26 @@ var file_weir_inbox_v1_events_proto_goTypes = []any{
 	(*MessagesDiscarded)(nil),     // 10: weir.inbox.v1.MessagesDiscarded
 	(*InboxStateChanged)(nil),     // 11: weir.inbox.v1.InboxStateChanged
 	(*GoalImported)(nil),          // 12: weir.inbox.v1.GoalImported
-	(*ImportedMessage)(nil),       // 13: weir.inbox.v1.ImportedMessage
-	(*ImportedItem)(nil),          // 14: weir.inbox.v1.ImportedItem
-	(*DispatchBegun)(nil),         // 15: weir.inbox.v1.DispatchBegun
-	(*DispatchPlan)(nil),          // 16: weir.inbox.v1.DispatchPlan
-	(*DispatchSent)(nil),          // 17: weir.inbox.v1.DispatchSent
-	(*DispatchReported)(nil),      // 18: weir.inbox.v1.DispatchReported
-	(*DispatchJudged)(nil),        // 19: weir.inbox.v1.DispatchJudged
-	(*DispatchAbandoned)(nil),     // 20: weir.inbox.v1.DispatchAbandoned
-	(*DispatchWoken)(nil),         // 21: weir.inbox.v1.DispatchWoken
-	(*DispatchFailed)(nil),        // 22: weir.inbox.v1.DispatchFailed
-	(*DispatchImported)(nil),      // 23: weir.inbox.v1.DispatchImported
-	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
-	(BusyPolicy)(0),               // 25: weir.inbox.v1.BusyPolicy
-	(RefusalReason)(0),            // 26: weir.inbox.v1.RefusalReason
-	(InboxState)(0),               // 27: weir.inbox.v1.InboxState
-	(MessageState)(0),             // 28: weir.inbox.v1.MessageState
-	(DispatchState)(0),            // 29: weir.inbox.v1.DispatchState
-	(ReportKind)(0),               // 30: weir.inbox.v1.ReportKind
-	(*Evidence)(nil),              // 31: weir.inbox.v1.Evidence
+	(*GoalImportFinished)(nil),    // 13: weir.inbox.v1.GoalImportFinished
+	(*ImportedMessage)(nil),       // 14: weir.inbox.v1.ImportedMessage
+	(*ImportedItem)(nil),          // 15: weir.inbox.v1.ImportedItem
+	(*DispatchBegun)(nil),         // 16: weir.inbox.v1.DispatchBegun
+	(*DispatchPlan)(nil),          // 17: weir.inbox.v1.DispatchPlan
+	(*DispatchSent)(nil),          // 18: weir.inbox.v1.DispatchSent
+	(*DispatchReported)(nil),      // 19: weir.inbox.v1.DispatchReported
+	(*DispatchJudged)(nil),        // 20: weir.inbox.v1.DispatchJudged
+	(*DispatchAbandoned)(nil),     // 21: weir.inbox.v1.DispatchAbandoned
+	(*DispatchWoken)(nil),         // 22: weir.inbox.v1.DispatchWoken
+	(*DispatchFailed)(nil),        // 23: weir.inbox.v1.DispatchFailed
+	(*DispatchImported)(nil),      // 24: weir.inbox.v1.DispatchImported
+	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(BusyPolicy)(0),               // 26: weir.inbox.v1.BusyPolicy
+	(RefusalReason)(0),            // 27: weir.inbox.v1.RefusalReason
+	(InboxState)(0),               // 28: weir.inbox.v1.InboxState
+	(MessageState)(0),             // 29: weir.inbox.v1.MessageState
+	(DispatchState)(0),            // 30: weir.inbox.v1.DispatchState
+	(ReportKind)(0),               // 31: weir.inbox.v1.ReportKind
+	(*Evidence)(nil),              // 32: weir.inbox.v1.Evidence
 }
 var file_weir_inbox_v1_events_proto_depIdxs = []int32{
 	1,  // 0: weir.inbox.v1.Event.messages_enqueued:type_name -> weir.inbox.v1.MessagesEnqueued
@@ -2335,39 +2411,40 @@ var file_weir_inbox_v1_events_proto_depIdxs = []int32{
 	10, // 7: weir.inbox.v1.Event.messages_discarded:type_name -> weir.inbox.v1.MessagesDiscarded
 	11, // 8: weir.inbox.v1.Event.inbox_state_changed:type_name -> weir.inbox.v1.InboxStateChanged
 	12, // 9: weir.inbox.v1.Event.goal_imported:type_name -> weir.inbox.v1.GoalImported
-	15, // 10: weir.inbox.v1.Event.dispatch_begun:type_name -> weir.inbox.v1.DispatchBegun
-	17, // 11: weir.inbox.v1.Event.dispatch_sent:type_name -> weir.inbox.v1.DispatchSent
-	18, // 12: weir.inbox.v1.Event.dispatch_reported:type_name -> weir.inbox.v1.DispatchReported
-	19, // 13: weir.inbox.v1.Event.dispatch_judged:type_name -> weir.inbox.v1.DispatchJudged
-	20, // 14: weir.inbox.v1.Event.dispatch_abandoned:type_name -> weir.inbox.v1.DispatchAbandoned
-	21, // 15: weir.inbox.v1.Event.dispatch_woken:type_name -> weir.inbox.v1.DispatchWoken
-	22, // 16: weir.inbox.v1.Event.dispatch_failed:type_name -> weir.inbox.v1.DispatchFailed
-	23, // 17: weir.inbox.v1.Event.dispatch_imported:type_name -> weir.inbox.v1.DispatchImported
-	2,  // 18: weir.inbox.v1.MessagesEnqueued.messages:type_name -> weir.inbox.v1.EnqueuedMessage
-	24, // 19: weir.inbox.v1.MessagesEnqueued.forget_before:type_name -> google.protobuf.Timestamp
-	24, // 20: weir.inbox.v1.EnqueuedMessage.not_before:type_name -> google.protobuf.Timestamp
-	24, // 21: weir.inbox.v1.EnqueuedMessage.expire_time:type_name -> google.protobuf.Timestamp
-	25, // 22: weir.inbox.v1.EnqueuedMessage.busy_policy:type_name -> weir.inbox.v1.BusyPolicy
-	24, // 23: weir.inbox.v1.MessagesClaimed.lease_expire_time:type_name -> google.protobuf.Timestamp
-	4,  // 24: weir.inbox.v1.MessagesClaimed.refusals:type_name -> weir.inbox.v1.DeliveryRefusal
-	26, // 25: weir.inbox.v1.DeliveryRefusal.reason:type_name -> weir.inbox.v1.RefusalReason
-	24, // 26: weir.inbox.v1.LeaseExtended.lease_expire_time:type_name -> google.protobuf.Timestamp
-	24, // 27: weir.inbox.v1.MessagesReleased.not_before:type_name -> google.protobuf.Timestamp
-	27, // 28: weir.inbox.v1.InboxStateChanged.state:type_name -> weir.inbox.v1.InboxState
-	13, // 29: weir.inbox.v1.GoalImported.messages:type_name -> weir.inbox.v1.ImportedMessage
-	14, // 30: weir.inbox.v1.GoalImported.items:type_name -> weir.inbox.v1.ImportedItem
-	24, // 31: weir.inbox.v1.ImportedMessage.enqueue_time:type_name -> google.protobuf.Timestamp
-	28, // 32: weir.inbox.v1.ImportedMessage.state:type_name -> weir.inbox.v1.MessageState
-	29, // 33: weir.inbox.v1.ImportedItem.state:type_name -> weir.inbox.v1.DispatchState
-	16, // 34: weir.inbox.v1.DispatchBegun.plan:type_name -> weir.inbox.v1.DispatchPlan
-	30, // 35: weir.inbox.v1.DispatchReported.kind:type_name -> weir.inbox.v1.ReportKind
-	31, // 36: weir.inbox.v1.DispatchReported.evidence:type_name -> weir.inbox.v1.Evidence
-	14, // 37: weir.inbox.v1.DispatchImported.item:type_name -> weir.inbox.v1.ImportedItem
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	13, // 10: weir.inbox.v1.Event.goal_import_finished:type_name -> weir.inbox.v1.GoalImportFinished
+	16, // 11: weir.inbox.v1.Event.dispatch_begun:type_name -> weir.inbox.v1.DispatchBegun
+	18, // 12: weir.inbox.v1.Event.dispatch_sent:type_name -> weir.inbox.v1.DispatchSent
+	19, // 13: weir.inbox.v1.Event.dispatch_reported:type_name -> weir.inbox.v1.DispatchReported
+	20, // 14: weir.inbox.v1.Event.dispatch_judged:type_name -> weir.inbox.v1.DispatchJudged
+	21, // 15: weir.inbox.v1.Event.dispatch_abandoned:type_name -> weir.inbox.v1.DispatchAbandoned
+	22, // 16: weir.inbox.v1.Event.dispatch_woken:type_name -> weir.inbox.v1.DispatchWoken
+	23, // 17: weir.inbox.v1.Event.dispatch_failed:type_name -> weir.inbox.v1.DispatchFailed
+	24, // 18: weir.inbox.v1.Event.dispatch_imported:type_name -> weir.inbox.v1.DispatchImported
+	2,  // 19: weir.inbox.v1.MessagesEnqueued.messages:type_name -> weir.inbox.v1.EnqueuedMessage
+	25, // 20: weir.inbox.v1.MessagesEnqueued.forget_before:type_name -> google.protobuf.Timestamp
+	25, // 21: weir.inbox.v1.EnqueuedMessage.not_before:type_name -> google.protobuf.Timestamp
+	25, // 22: weir.inbox.v1.EnqueuedMessage.expire_time:type_name -> google.protobuf.Timestamp
+	26, // 23: weir.inbox.v1.EnqueuedMessage.busy_policy:type_name -> weir.inbox.v1.BusyPolicy
+	25, // 24: weir.inbox.v1.MessagesClaimed.lease_expire_time:type_name -> google.protobuf.Timestamp
+	4,  // 25: weir.inbox.v1.MessagesClaimed.refusals:type_name -> weir.inbox.v1.DeliveryRefusal
+	27, // 26: weir.inbox.v1.DeliveryRefusal.reason:type_name -> weir.inbox.v1.RefusalReason
+	25, // 27: weir.inbox.v1.LeaseExtended.lease_expire_time:type_name -> google.protobuf.Timestamp
+	25, // 28: weir.inbox.v1.MessagesReleased.not_before:type_name -> google.protobuf.Timestamp
+	28, // 29: weir.inbox.v1.InboxStateChanged.state:type_name -> weir.inbox.v1.InboxState
+	14, // 30: weir.inbox.v1.GoalImported.messages:type_name -> weir.inbox.v1.ImportedMessage
+	15, // 31: weir.inbox.v1.GoalImported.items:type_name -> weir.inbox.v1.ImportedItem
+	25, // 32: weir.inbox.v1.ImportedMessage.enqueue_time:type_name -> google.protobuf.Timestamp
+	29, // 33: weir.inbox.v1.ImportedMessage.state:type_name -> weir.inbox.v1.MessageState
+	30, // 34: weir.inbox.v1.ImportedItem.state:type_name -> weir.inbox.v1.DispatchState
+	17, // 35: weir.inbox.v1.DispatchBegun.plan:type_name -> weir.inbox.v1.DispatchPlan
+	31, // 36: weir.inbox.v1.DispatchReported.kind:type_name -> weir.inbox.v1.ReportKind
+	32, // 37: weir.inbox.v1.DispatchReported.evidence:type_name -> weir.inbox.v1.Evidence
+	15, // 38: weir.inbox.v1.DispatchImported.item:type_name -> weir.inbox.v1.ImportedItem
+	39, // [39:39] is the sub-list for method output_type
+	39, // [39:39] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_weir_inbox_v1_events_proto_init() }
@@ -2388,6 +2465,7 @@ func file_weir_inbox_v1_events_proto_init() {
 		(*Event_MessagesDiscarded)(nil),
 		(*Event_InboxStateChanged)(nil),
 		(*Event_GoalImported)(nil),
+		(*Event_GoalImportFinished)(nil),
 		(*Event_DispatchBegun)(nil),
 		(*Event_DispatchSent)(nil),
 		(*Event_DispatchReported)(nil),
@@ -2403,7 +2481,7 @@ func file_weir_inbox_v1_events_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_inbox_v1_events_proto_rawDesc), len(file_weir_inbox_v1_events_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
