@@ -124,7 +124,8 @@ func Run(ctx context.Context, cfg Config) error {
 		Name: "inbox",
 		Register: func(s *grpc.Server) {
 			register(s, &inboxServer{
-				inboxes: inboxes, letters: letters{b.Journal}, hub: hub, checks: newChecks(gate, conversation), imports: imports, rules: cfg.rules(),
+				inboxes: inboxes, letters: letters{b.Journal}, hub: hub, imports: imports,
+				checks: newChecks(gate, conversation), rules: cfg.rules(),
 			}, &dispatchServer{backend: b, dispatches: dispatches, dispatcher: dispatcher})
 		},
 		Healthy: b.Journal.Healthy,
