@@ -56,6 +56,11 @@ load: ## Many writers and readers on the conversation service for a minute (ARGS
 build: ## The weir command and the four services as binaries, in bin/
 	go build -o bin/ ./cmd/weir $(patsubst %/,./%,$(wildcard services/*/cmd/*/))
 
+.PHONY: torture
+torture: ## Histories of clients on a disturbed inbox, checked (ARGS='-histories N -operations M')
+	@scripts/need-redis.sh
+	go test -race -count=1 -v -timeout 0 -run 'TestHistories' ./services/inbox $(ARGS)
+
 ##
 ## Changing
 ##

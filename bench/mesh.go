@@ -122,6 +122,7 @@ func (m *mesh) stores() backend.Config {
 
 // stop ends everything and removes its data.
 func (m *mesh) stop() {
+	_ = m.rest() // of a slice that was interrupted
 	for _, conn := range m.conns {
 		_ = conn.Close()
 	}

@@ -62,13 +62,16 @@ func (w *cycler) next(ctx context.Context) error {
 }
 
 func (w *cycler) enqueue(ctx context.Context, goal string) error {
-	for i := range w.each {
-		_, err := w.service.Enqueue(ctx, &inboxv1.EnqueueRequest{Goal: goal, MessageId: w.message(i), Body: text})
-		if err != nil {
-			return err
-		}
+	if w.each == 1 {
+		_, err := w.service.Enqueue(ctx, &inboxv1.EnqueueRequest{Goal: goal, MessageId: w.message(0), Body: text})
+		return err
 	}
-	return nil
+	batch := &inboxv1.EnqueueBatchRequest{Goal: goal}
+	for i := range w.each {
+		batch.Messages = append(batch.Messages, &inboxv1.NewMessage{MessageId: w.message(i), Body: text})
+	}
+	_, err := w.service.EnqueueBatch(ctx, batch)
+	return err
 }
 
 func (w *cycler) message(i int) string { return fmt.Sprintf("m-%s-%d-%d", w.name, w.count, i) }

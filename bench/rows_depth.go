@@ -57,9 +57,12 @@ func (m *mesh) openDepths(depth int) (*depths, error) {
 
 // fillInbox puts so many messages into an inbox.
 func (m *mesh) fillInbox(service inboxv1.InboxServiceClient, goal string, messages int) error {
-	for i := range messages {
-		_, err := service.Enqueue(m.ctx, &inboxv1.EnqueueRequest{Goal: goal, MessageId: fmt.Sprintf("fill-%d", i), Body: text})
-		if err != nil {
+	for from := 0; from < messages; from += atOnce {
+		batch := &inboxv1.EnqueueBatchRequest{Goal: goal}
+		for i := from; i < min(from+atOnce, messages); i++ {
+			batch.Messages = append(batch.Messages, &inboxv1.NewMessage{MessageId: fmt.Sprintf("fill-%d", i), Body: text})
+		}
+		if _, err := service.EnqueueBatch(m.ctx, batch); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -132,7 +133,7 @@ var ask = [dispatchCommands]struct {
 }{
 	toBegin: {"begin", func(d dispatch) (*inboxv1.Event, error) { return decideBegin(d, aBegin(), start) }},
 	toMarkHere: {"mark sent here", func(d dispatch) (*inboxv1.Event, error) {
-		return decideMark(d, markSent{Goal: "build", Item: "1", NewID: "new", ConversationID: d.ConversationID, Actor: alice.Subject}, start)
+		return decideMark(d, markSent{Goal: "build", Item: "1", NewID: "new", ConversationID: cmp.Or(d.ConversationID, "here"), Actor: alice.Subject}, start)
 	}},
 	toMarkElsewhere: {"mark sent elsewhere", func(d dispatch) (*inboxv1.Event, error) {
 		return decideMark(d, markSent{Goal: "build", Item: "1", NewID: "new", ConversationID: "elsewhere", Actor: alice.Subject}, start)

@@ -28,9 +28,9 @@ var (
 	boss     = identity.Caller{Tenant: "acme", Subject: "service:boss", Scopes: []string{"dispatch.read", "dispatch.send", "dispatch.write", "inbox.claim", "inbox.enqueue"}}
 	operator = identity.Caller{Tenant: "acme", Subject: "human:omar", Scopes: []string{"dispatch.read", "dispatch.write", "inbox.operate"}}
 	bobWorks = identity.Caller{Tenant: "acme", Subject: "agent:bob", Scopes: []string{"dispatch.report", "dispatch.write", "inbox.claim"}}
-	eveWorks = identity.Caller{Tenant: "acme", Subject: "agent:eve", Scopes: []string{"dispatch.report", "dispatch.write", "inbox.claim"}}
 	// inboxItself is how this service calls others.
 	inboxItself = identity.Caller{Tenant: identity.AnyTenant, Subject: "service:inbox", Scopes: []string{"conversation.read", "conversation.write", "gate.check"}}
+	eveWorks    = identity.Caller{Tenant: "acme", Subject: "agent:eve", Scopes: []string{"dispatch.report", "dispatch.write", "inbox.claim"}}
 )
 
 // workRig is the service with somebody who keeps conversations.
@@ -42,6 +42,7 @@ type workRig struct {
 func newWorkRig(t *testing.T) *workRig {
 	t.Parallel()
 	r := &workRig{rig: &rig{t: t, nats: meshtest.StartNATS(t), redis: meshtest.StartRedis(t), issuer: meshtest.NewIssuer(t)}}
+	r.peers = startPeers(r.issuer)
 	r.peers = startPeers(r.issuer)
 	r.talks = startConversations(t, r.issuer)
 	r.inbox = r.replica(nil)

@@ -65,7 +65,7 @@ type holds struct {
 const (
 	// callLimit is how long a client waits for an answer. What it does not get until
 	// then may happen still.
-	callLimit = 2 * time.Second
+	callLimit = 10 * time.Second
 )
 
 func messageName(i int) string { return "m" + strconv.Itoa(i) }
@@ -132,7 +132,9 @@ func (c *historian) choose() invocation {
 		again := c.own[c.random.IntN(len(c.own))]
 		again.content = c.random.IntN(4) / 3
 		return again
-	case n < 18 && len(c.let) > 0: // by a token that is worth nothing any more
+	case n < 16 && len(c.own) > 0: // mostly of one that is not dead
+		return invocation{verb: redrives, message: c.own[c.random.IntN(len(c.own))].message}
+	case n < 22 && len(c.let) > 0: // by a token that is worth nothing any more
 		old := c.let[c.random.IntN(len(c.let))]
 		return invocation{verb: extends + verb(c.random.IntN(3)), messages: old.messages, token: old.token, span: c.lease}
 	case n < 60 && len(c.holds) > 0:
@@ -174,6 +176,11 @@ func (c *historian) chooseHold() invocation {
 	return a
 }
 
+// definite are refusals that change nothing.
+var definite = []fault.Reason{
+	fault.StaleClaim, fault.InboxFull, fault.IdempotencyMismatch, fault.MessageNotFound, fault.StateConflict,
+}
+
 // call makes one call and writes it down.
 func (c *historian) call(ctx context.Context, a invocation) response {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
@@ -183,7 +190,7 @@ func (c *historian) call(ctx context.Context, a invocation) response {
 	a.ret = time.Now().UnixNano()
 	switch reason := fault.ReasonOf(err); {
 	case err == nil:
-	case slices.Contains([]fault.Reason{fault.StaleClaim, fault.InboxFull, fault.IdempotencyMismatch}, reason):
+	case slices.Contains(definite, reason):
 		answer = response{refusal: reason}
 	case reason == fault.Contention:
 		answer = response{lost: true}
@@ -241,6 +248,9 @@ func (c *historian) make(ctx context.Context, a invocation) (response, error) {
 	case peeks:
 		out, err := c.peek(ctx)
 		return response{seen: seenOf(out.GetMessages())}, err
+	case redrives:
+		_, err := c.service.Redrive(ctx, &inboxv1.RedriveRequest{Goal: c.goal, MessageIds: []string{messageName(a.message)}})
+		return response{}, err
 	case extends:
 		out, err := c.service.Extend(ctx, &inboxv1.ExtendRequest{
 			Goal: c.goal, MessageIds: names, ClaimToken: a.token, Lease: durationpb.New(a.span),

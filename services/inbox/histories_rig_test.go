@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -41,6 +42,8 @@ type child struct {
 	NATS  string
 	Redis string
 	JWKS  string
+	Token string // file of its own credential
+	Peers string // address of its gate
 	Limit int
 }
 
@@ -79,9 +82,12 @@ func (c child) run() error {
 		return nil
 	}
 	return Run(ctx, Config{
-		Serve:  serve.Config{Listen: fmt.Sprintf("127.0.0.1:%d", c.Port), JWKS: c.JWKS},
+		Serve: serve.Config{
+			Listen: fmt.Sprintf("127.0.0.1:%d", c.Port), JWKS: c.JWKS,
+			Peer: serve.DialConfig{TokenFile: c.Token}, LogLevel: slog.LevelWarn,
+		},
 		Stores: backend.Config{NATS: c.NATS, Redis: c.Redis, Replicas: 1},
-		Limit:  c.Limit, Gate: nobody, Conversation: nobody,
+		Limit:  c.Limit, Gate: c.Peers, Conversation: c.Peers,
 	})
 }
 
@@ -166,10 +172,12 @@ func newUnrest(t *testing.T, will []disturbance) *unrest {
 	u.toRedis = meshtest.StartProxy(t, u.redis.Addr())
 	issuer := meshtest.NewIssuer(t)
 	u.token = issuer.TokenFile(worker)
+	peers, token := startPeers(issuer), issuer.TokenFile(inboxItself)
 	answers(t, u.nats.addr())
 	for range 2 {
 		u.inboxes = append(u.inboxes, startProcess(t, child{
-			Port: freePort(t), NATS: "nats://" + u.toNATS.Addr(), Redis: "redis://" + u.toRedis.Addr(), JWKS: issuer.JWKS(), Limit: historyLimit,
+			Port: freePort(t), NATS: "nats://" + u.toNATS.Addr(), Redis: "redis://" + u.toRedis.Addr(), Limit: historyLimit,
+			JWKS: issuer.JWKS(), Token: token, Peers: peers.Addr,
 		}))
 	}
 	for _, p := range u.inboxes {

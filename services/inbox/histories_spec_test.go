@@ -44,11 +44,12 @@ const (
 	extends
 	finishes
 	releases
+	redrives
 	peeks
 	ends // the history: what nobody knows the outcome of need not have happened by then
 )
 
-var verbNames = []string{"enqueue", "claim", "extend", "done", "release", "peek", "end"}
+var verbNames = []string{"enqueue", "claim", "extend", "done", "release", "redrive", "peek", "end"}
 
 // response is what came back.
 type response struct {
@@ -141,21 +142,30 @@ func (w world) inOrder(messages []int) []int {
 	return messages
 }
 
-// depth is how many wait or are claimed. One that was delivered too often counts
-// until somebody has recorded the end of its last lease.
+// depth is how many wait or are claimed. One whose last lease has ended is dead, and
+// does not count.
 func (w world) depth(c invocation) (least, most int) {
 	for _, e := range w.entries {
-		switch e.state {
-		case specPending:
-			least, most = least+1, most+1
-		case specClaimed:
+		if e.state != specPending && e.state != specClaimed {
+			continue
+		}
+		surely, perhaps := c.died(e)
+		if !surely {
 			most++
-			if _, perhaps := c.lapsed(e); e.deliveries < specMaxDeliveries || !perhaps {
-				least++
-			}
+		}
+		if !perhaps {
+			least++
 		}
 	}
 	return least, most
+}
+
+// died says whether a message had died by time alone.
+func (c invocation) died(e entry) (surely, perhaps bool) {
+	if e.state != specClaimed || e.deliveries < specMaxDeliveries {
+		return false, false
+	}
+	return c.lapsed(e)
 }
 
 // shows says whether a message may be shown in a state.
@@ -192,6 +202,8 @@ func (w world) step(c invocation, a response) []world {
 		return w.claim(c, a)
 	case peeks:
 		return w.peek(c, a)
+	case redrives:
+		return w.redrive(c, a)
 	default:
 		return w.hold(c, a)
 	}
@@ -420,13 +432,46 @@ func (w world) hold(c invocation, a response) []world {
 	return []world{w}
 }
 
+// redrive makes a dead message pending again, at its old place.
+func (w world) redrive(c invocation, a response) []world {
+	e := w.entries[c.message]
+	surely, perhaps := c.died(e)
+	if e.state == specDead {
+		surely, perhaps = true, true
+	}
+	least, most := w.depth(c)
+	switch {
+	case a.unknown && (!perhaps || least >= w.limit):
+		return nil
+	case a.refusal == fault.InboxFull:
+		return possible(w, perhaps && most >= w.limit)
+	case a.refusal == fault.MessageNotFound:
+		return possible(w, e.state == specNone)
+	case a.refusal == fault.StateConflict:
+		return possible(w, e.state == specDone)
+	case a.refusal != "" || e.state == specNone || e.state == specDone:
+		return nil
+	}
+	var after []world
+	if !surely { // it is passed over
+		after = append(after, w)
+	}
+	if perhaps && least < w.limit {
+		w = w.clone()
+		w.entries[c.message] = entry{
+			state: specPending, content: e.content, priority: e.priority, arrival: e.arrival,
+			reclaimed: e.reclaimed || e.state == specClaimed,
+		}
+		after = append(after, w)
+	}
+	return after
+}
+
 // peek shows all that waits, in order.
 func (w world) peek(c invocation, a response) []world {
 	var waiting []int
 	for i, e := range w.entries {
-		// Whoever was delivered too often is shown until its end is recorded.
-		spent := e.state == specClaimed && e.deliveries >= specMaxDeliveries
-		if _, perhaps := c.lapsed(e); spent && perhaps && !slices.ContainsFunc(a.seen, func(s seen) bool { return s.message == i }) {
+		if _, perhaps := c.died(e); perhaps && !slices.ContainsFunc(a.seen, func(s seen) bool { return s.message == i }) {
 			continue
 		}
 		if e.state == specPending || e.state == specClaimed {
@@ -496,7 +541,9 @@ func describe(c invocation, a response) string {
 		text += fmt.Sprintf(" m%d (content %d, priority %d)", c.message, c.content, c.priority)
 	case claims:
 		text += fmt.Sprintf(" r%d, %d at most for %v", c.request, c.most, c.span)
-	case peeks:
+	case redrives:
+		text += fmt.Sprintf(" m%d", c.message)
+	case peeks, ends:
 	default:
 		text += fmt.Sprintf(" m%v by %.4s, %v", c.messages, c.token, c.span)
 	}

@@ -61,6 +61,11 @@ func newRigWith(t *testing.T, change func(*Config)) *rig {
 // start runs one more replica.
 func (r *rig) start() *meshtest.Service {
 	r.t.Helper()
+	return r.startWith(func(*Config) {})
+}
+
+func (r *rig) startWith(change func(*Config)) *meshtest.Service {
+	r.t.Helper()
 	return r.issuer.Serve(func(ctx context.Context, c serve.Config) error {
 		cfg := Config{
 			Serve: c, Limit: 60, Gate: r.peers.Addr, Conversation: r.peers.Addr,
@@ -69,6 +74,7 @@ func (r *rig) start() *meshtest.Service {
 		if r.change != nil {
 			r.change(&cfg)
 		}
+		change(&cfg)
 		return Run(ctx, cfg)
 	}, inboxItself)
 }

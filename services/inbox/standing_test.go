@@ -113,6 +113,53 @@ func TestAMessageFromWhoMayNotSendAnyMoreIsANoticeInItsPlace(t *testing.T) {
 	}
 }
 
+func TestANoticeThatDiedAndWasRedrivenIsOneStill(t *testing.T) {
+	r := newRig(t)
+	w := r.as(worker)
+	r.byRegistry("build", "m")
+	r.peers.tell(func() { r.peers.disabled = []string{allie.Subject} })
+	withheld := func(when string, m *inboxv1.Message) {
+		t.Helper()
+		if m.GetBody() != "" || m.GetRefusal().GetReason() != inboxv1.RefusalReason_REFUSAL_REASON_SENDER_DISABLED {
+			t.Fatalf("%s it is %v", when, m)
+		}
+	}
+	for n := range 5 {
+		claimed := w.claim("build", fmt.Sprint(n), 1, time.Minute)
+		withheld("claimed", claimed.GetMessages()[0])
+		r.peers.tell(func() { r.peers.disabled = nil })
+		if _, err := w.Release(t.Context(), &inboxv1.ReleaseRequest{Goal: "build", ClaimToken: claimed.GetClaimToken(), MessageIds: []string{"m"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dead, err := w.ListDead(t.Context(), &inboxv1.ListDeadRequest{Goal: "build"})
+	if err != nil || len(dead.GetMessages()) != 1 {
+		t.Fatalf("dead are %v, %v", dead, err)
+	}
+	withheld("dead", dead.GetMessages()[0].GetMessage())
+	if _, err := w.Redrive(t.Context(), &inboxv1.RedriveRequest{Goal: "build", MessageIds: []string{"m"}}); err != nil {
+		t.Fatal(err)
+	}
+	withheld("redriven", w.claim("build", "again", 1, time.Minute).GetMessages()[0])
+}
+
+func TestAboutANoticeNobodyIsAsked(t *testing.T) {
+	p := newScript(t)
+	p.must(start)(decideEnqueue(p.state, enqueue{
+		Goal: "g", Sender: origin{Subject: "agent:a"}, Rules: ruled(10), Messages: []newMessage{{ID: "m", Body: "x"}},
+	}, start))
+	c := checkedClaim{claim{Goal: "g", Request: "r", Claimant: "agent:g", Token: "t", Rules: ruled(10), Max: 1, Lease: time.Minute}, func(question) (verdict, bool) {
+		return inboxv1.RefusalReason_REFUSAL_REASON_SENDER_CONFINED, true
+	}}
+	p.must(start)(decideDelivery(p.state, c, start))
+	later := start.Add(time.Hour)
+	c.Request, c.Known = "later", func(question) (verdict, bool) { return goodStanding, false }
+	again := p.must(later)(decideDelivery(p.state, c, later)).GetMessagesClaimed()
+	if len(again.GetMessageIds()) != 1 || len(again.GetRefusals()) != 0 || !p.messages()["m"].isNotice() {
+		t.Fatalf("claimed again as %v", again)
+	}
+}
+
 func TestAMessageWhoseSenderIsBackBeforeItsDeliveryIsDelivered(t *testing.T) {
 	r := newRig(t)
 	r.byRegistry("bob", "m")

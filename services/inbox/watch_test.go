@@ -18,11 +18,9 @@ import (
 
 	inboxv1 "weir/gen/inbox/v1"
 	"weir/internal/aggregate"
-	"weir/internal/backend"
 	"weir/internal/fault"
 	"weir/internal/journal"
 	"weir/internal/meshtest"
-	"weir/internal/serve"
 )
 
 func TestEveryEventOfAnInboxIsAHintOrNone(t *testing.T) {
@@ -58,13 +56,7 @@ type measured struct {
 func (r *rig) measured() measured {
 	r.t.Helper()
 	m := measured{t: r.t, metrics: prometheus.NewRegistry()}
-	m.Service = r.issuer.Serve(func(ctx context.Context, c serve.Config) error {
-		c.Registry = m.metrics
-		return Run(ctx, Config{
-			Serve: c, Limit: maxLimit, Gate: r.peers.Addr, Conversation: r.peers.Addr,
-			Stores: backend.Config{NATS: r.nats.URL(), Redis: r.redis.URL(), Replicas: 1},
-		})
-	}, inboxItself)
+	m.Service = r.startWith(func(cfg *Config) { cfg.Serve.Registry, cfg.Limit = m.metrics, maxLimit })
 	return m
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"weir/cmd/internal/console"
 	inboxv1 "weir/gen/inbox/v1"
@@ -15,6 +16,10 @@ import (
 
 // maxFile is what the inbox takes.
 const maxFile = 2 << 20
+
+// importLimit is how long an import may take. Each of a thousand items is an event of its
+// own, in a journal that waits for its disk.
+const importLimit = 2 * time.Minute
 
 // Import hands a state file to the inbox, and never writes to it: where it is refused it
 // is as it was, for whoever can still read it.
@@ -35,6 +40,8 @@ func Import(ctx context.Context, t *console.Terminal, client inboxv1.InboxServic
 	if err := json.Unmarshal(canonical, &file); err != nil || file.Goal == "" {
 		return fmt.Errorf("import: %s: goal: must be there, and a string", path)
 	}
+	ctx, cancel := context.WithTimeout(ctx, importLimit)
+	defer cancel()
 	got, err := client.ImportGoal(ctx, &inboxv1.ImportGoalRequest{Goal: file.Goal, StateJson: text})
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ var happened = map[string]string{
 	"WEIR_GATE":         "1 ApprovalDecided, 1 ApprovalRedeemed, 1 ApprovalRequested, 1 GrantPut",
 	"WEIR_REGISTRY":     "1 InvocationAwaitingApproval, 1 InvocationRequested, 1 InvocationStarted, 1 InvocationSucceeded",
 	"WEIR_CONVERSATION": "1 ConversationCreated, 3 MessagesAppended",
-	"WEIR_INBOX":        "2 DispatchBegun, 1 DispatchSent, 1 MessagesEnqueued, 2 MessagesClaimed, 1 MessagesDone, 1 MessagesReleased",
+	"WEIR_INBOX":        "2 DispatchBegun, 1 DispatchSent, 2 MessagesClaimed, 1 MessagesDone, 1 MessagesEnqueued, 1 MessagesReleased",
 }
 
 func (s *story) events(ctx context.Context) error {

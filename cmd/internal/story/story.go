@@ -66,6 +66,16 @@ var chapters = []chapter{
 	{"18. … and goes on by itself", (*story).resume},
 	{"19. What was said can be taken back, and all of it erased", (*story).erase},
 	{"19. … from everywhere, and what forks shared of it", (*story).erased},
+	{"20. Alice has weir give Bob a piece of work, and a person is asked", (*story).startWork},
+	{"20. … there is one conversation, one seed and one message, and Bob finds it", (*story).workArrives},
+	{"21. Bob reports that it is done", (*story).reportWork},
+	{"21. … and Alice accepts it", (*story).acceptWork},
+	{"22. Bob is busy, and something is urgent", (*story).beBusy},
+	{"22. … of which he is told", (*story).interrupted},
+	{"23. A message is too much for Bob", (*story).die},
+	{"23. … and Omar sees to it", (*story).redrive},
+	{"24. Omar pauses Bob's inbox", (*story).hold},
+	{"24. … and opens it again", (*story).letGo},
 }
 
 // story is one telling. What later chapters need of earlier ones is in it.
@@ -85,6 +95,9 @@ type story struct {
 
 	seen      int64  // the last position that Omar saw before he left
 	pausedFor string // the approval that his conversation waits for
+
+	workplace  string // the conversation of the work that Alice gave away
+	assignment string // what told Bob of it
 
 	disturbed int
 }
