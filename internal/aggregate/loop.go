@@ -24,7 +24,7 @@ const (
 	contentionLimit = 2 * time.Second
 	contentionPause = 2 * time.Millisecond
 	// memoryBytes bounds the states that one loop keeps in memory.
-	memoryBytes = 64 << 20
+	memoryBytes = 256 << 20
 	// stateOverhead is what an entry costs beside its state.
 	stateOverhead = 256
 )

@@ -46,7 +46,7 @@ func evolveInbox(s inbox, e aggregate.Recorded[*inboxv1.Event]) inbox {
 	case *inboxv1.Event_MessagesDiscarded:
 		s = s.ended(happened.MessagesDiscarded.GetMessageIds(), discarded)
 	case *inboxv1.Event_GoalImported:
-		s = s.imported(happened.GoalImported, e.Sequence, e.Time)
+		s = s.imported(happened.GoalImported, e.Event.GetActor(), e.Sequence, e.Time)
 	case *inboxv1.Event_GoalImportFinished:
 		s = s.importFinished()
 	case *inboxv1.Event_InboxStateChanged:

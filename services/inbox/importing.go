@@ -78,7 +78,7 @@ func digestOf(file string) []byte {
 
 // imported follows the import: messages wait in the order of the file, from the time
 // on that it says, and what was done is known as done from now on.
-func (s inbox) imported(e *inboxv1.GoalImported, sequence uint64, now time.Time) inbox {
+func (s inbox) imported(e *inboxv1.GoalImported, actor string, sequence uint64, now time.Time) inbox {
 	s.Import.Digest = hex.EncodeToString(e.GetDigest())
 	if len(e.GetItems()) > 0 {
 		s.Import.Letter, s.Import.Due = sequence, now.Add(importGrace)
@@ -96,6 +96,7 @@ func (s inbox) imported(e *inboxv1.GoalImported, sequence uint64, now time.Time)
 			Enqueued:    fromTimestamp(m.GetEnqueueTime()),
 			Bytes:       len(m.GetBody()),
 			Fingerprint: m.GetFingerprint(),
+			Origin:      origin{Subject: actor}, // who answers for it at its delivery
 		})
 	}
 	return s

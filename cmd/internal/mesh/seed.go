@@ -13,8 +13,8 @@ import (
 // firstGrants let the agents of the ready-made tokens ask for what they need to try weir
 // out. A person decides on each all the same.
 var firstGrants = []*gatev1.Grant{
-	{GrantId: "first-alice", Subject: "agent:alice", Operations: []string{"conversation/*"}},
-	{GrantId: "first-bob", Subject: "agent:bob", Operations: []string{"conversation/*"}},
+	{GrantId: "first-alice", Subject: "agent:alice", Operations: []string{"conversation/*", "dispatch/*", "inbox/*"}},
+	{GrantId: "first-bob", Subject: "agent:bob", Operations: []string{"conversation/*", "dispatch/*", "inbox/*"}},
 }
 
 // seed puts the first grants of a new journal, as the administrator whose token lies in

@@ -68,7 +68,8 @@ type InboxServiceClient interface {
 	// The standing of senders is checked as messages are delivered. One whose
 	// sender may not send any more is a notice of that, in its place.
 	//
-	// Errors: IDEMPOTENCY_MISMATCH; PEER_UNAVAILABLE while senders can't be checked.
+	// Errors: IDEMPOTENCY_MISMATCH; PEER_UNAVAILABLE while senders
+	// can't be checked; LIMIT_REACHED (waiting claims of one replica).
 	Claim(ctx context.Context, in *ClaimRequest, opts ...grpc.CallOption) (*ClaimResponse, error)
 	// Extend moves the lease of claimed messages. Any token that is not the
 	// current one is STALE_CLAIM, and then nothing is changed.
@@ -99,7 +100,8 @@ type InboxServiceClient interface {
 	// It goes on until the client ends it. When the client only ends its own side,
 	// it goes on until all that was wanted is told.
 	//
-	// Errors: FIELD_INVALID, LIMIT_REACHED (watches of one replica),
+	// Errors: FIELD_INVALID, INBOX_NOT_FOUND (a goal that is not the agent's own),
+	// LIMIT_REACHED (watches of one replica),
 	// JOURNAL_UNAVAILABLE, INDEX_REBUILDING.
 	WatchInboxes(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WatchInboxesRequest, WatchInboxesResponse], error)
 	// ListDead lists messages that were delivered too often, newest death first,
@@ -346,7 +348,8 @@ type InboxServiceServer interface {
 	// The standing of senders is checked as messages are delivered. One whose
 	// sender may not send any more is a notice of that, in its place.
 	//
-	// Errors: IDEMPOTENCY_MISMATCH; PEER_UNAVAILABLE while senders can't be checked.
+	// Errors: IDEMPOTENCY_MISMATCH; PEER_UNAVAILABLE while senders
+	// can't be checked; LIMIT_REACHED (waiting claims of one replica).
 	Claim(context.Context, *ClaimRequest) (*ClaimResponse, error)
 	// Extend moves the lease of claimed messages. Any token that is not the
 	// current one is STALE_CLAIM, and then nothing is changed.
@@ -377,7 +380,8 @@ type InboxServiceServer interface {
 	// It goes on until the client ends it. When the client only ends its own side,
 	// it goes on until all that was wanted is told.
 	//
-	// Errors: FIELD_INVALID, LIMIT_REACHED (watches of one replica),
+	// Errors: FIELD_INVALID, INBOX_NOT_FOUND (a goal that is not the agent's own),
+	// LIMIT_REACHED (watches of one replica),
 	// JOURNAL_UNAVAILABLE, INDEX_REBUILDING.
 	WatchInboxes(grpc.BidiStreamingServer[WatchInboxesRequest, WatchInboxesResponse]) error
 	// ListDead lists messages that were delivered too often, newest death first,
