@@ -99,12 +99,54 @@ func (c *historian) work(ctx context.Context) {
 // again makes a call, and where nobody knows what came of it, mostly once more, when
 // the service is there again.
 func (c *historian) again(ctx context.Context, a invocation) {
-	for c.call(ctx, a).unknown {
+	for {
+		answer := c.call(ctx, a)
+		if !answer.unknown {
+			if !answer.lost {
+				c.settle(a, answer)
+			}
+			return
+		}
 		c.patience(ctx)
-		if c.random.IntN(4) == 0 || c.budget.Add(-1) < 0 {
+		if c.random.IntN(8) == 0 || c.budget.Add(-1) < 0 {
 			return
 		}
 	}
+}
+
+// settle ends the attempts before the newest call of this client, where its answer shows
+// that none of them can change anything any more: the id is known, or the token worth
+// nothing. A claim that went astray could still take what comes later.
+func (c *historian) settle(of invocation, answer response) {
+	switch {
+	case of.verb == finishes, of.verb == releases:
+	case of.verb == enqueues && answer.refusal != fault.InboxFull:
+	default:
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	newest := true
+	var ret int64
+	for i := len(c.calls) - 1; i >= 0; i-- {
+		o := &c.calls[i]
+		switch {
+		case o.ClientId != c.id:
+		case newest:
+			newest, ret = false, o.Return
+		case !o.Output.(response).unknown || !o.Input.(invocation).asks(of):
+			return
+		default:
+			input := o.Input.(invocation)
+			input.ret = ret
+			o.Input, o.Return = input, ret
+		}
+	}
+}
+
+// asks says whether two calls ask the same.
+func (a invocation) asks(b invocation) bool {
+	return a.verb == b.verb && a.message == b.message && a.content == b.content && a.token == b.token && slices.Equal(a.messages, b.messages)
 }
 
 // patience waits until the service has its journal again.

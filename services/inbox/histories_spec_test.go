@@ -184,7 +184,8 @@ func (c invocation) shows(e entry, s specState) bool {
 // step gives the worlds that may follow when a command gets an answer, none when it
 // can't have got that one. A command of which nobody knows the outcome takes its
 // place among the others only if it does something there. Else it comes after the
-// end, so that the checker need not try where in between it did nothing.
+// end, so that the checker need not try where in between it did nothing; unless it is
+// settled when it can have done something at the latest: then it may do nothing till then.
 func (w world) step(c invocation, a response) []world {
 	switch {
 	case a.lost:
@@ -194,7 +195,14 @@ func (w world) step(c invocation, a response) []world {
 		return []world{w}
 	case a.unknown && w.ended:
 		return []world{w}
+	case a.unknown && c.ret != forever:
+		return append(w.effect(c, a), w)
 	}
+	return w.effect(c, a)
+}
+
+// effect gives the worlds in which a command did something, or was answered.
+func (w world) effect(c invocation, a response) []world {
 	switch c.verb {
 	case enqueues:
 		return w.enqueue(c, a)
