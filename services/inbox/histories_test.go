@@ -23,7 +23,7 @@ import (
 
 // make torture sets these.
 var (
-	histories  = flag.Int("histories", 20, "how many histories are recorded and checked")
+	histories  = flag.Int("histories", 10, "how many histories are recorded and checked")
 	operations = flag.Int("operations", 200, "how many operations each has")
 )
 
