@@ -145,8 +145,9 @@ func (c *historian) settle(of invocation, answer response) {
 }
 
 // asks says whether two calls ask the same.
-func (a invocation) asks(b invocation) bool {
-	return a.verb == b.verb && a.message == b.message && a.content == b.content && a.token == b.token && slices.Equal(a.messages, b.messages)
+func (c invocation) asks(other invocation) bool {
+	return c.verb == other.verb && c.message == other.message && c.content == other.content && c.token == other.token &&
+		slices.Equal(c.messages, other.messages)
 }
 
 // patience waits until the service has its journal again.
