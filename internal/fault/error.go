@@ -50,6 +50,12 @@ func New(reason Reason, format string, args ...any) *Error {
 	}
 }
 
+// BadPageToken refuses a page token that the list in question did not give.
+func BadPageToken() *Error {
+	return New(PageTokenInvalid, "the page token is not one that this list gave").
+		Field("page_token", "must be a next_page_token of the same list, unchanged")
+}
+
 // Field adds a field of the request that is at fault.
 func (e *Error) Field(field, description string) *Error {
 	c := *e

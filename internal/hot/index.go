@@ -122,8 +122,7 @@ func (s *Store) Choose(ctx context.Context, token string, lists ...List) (List, 
 				return l, score, nil
 			}
 		}
-		return List{}, 0, fault.New(fault.PageTokenInvalid, "the page token is not one that this list gave").
-			Field("page_token", "must be a next_page_token of the same list, unchanged")
+		return List{}, 0, fault.BadPageToken()
 	}
 	switch len(lists) {
 	case 0:

@@ -212,8 +212,7 @@ func (s *policyServer) ListPolicyRevisions(ctx context.Context, in *gatev1.ListP
 	// The token of a page is the last revision that it gave.
 	before, ok := journal.OpenToken(in.GetPolicyId(), in.GetPageToken())
 	if !ok && in.GetPageToken() != "" {
-		return nil, fault.New(fault.PageTokenInvalid, "the page token is not one that this list gave").
-			Field("page_token", "must be a next_page_token of the same list, unchanged")
+		return nil, fault.BadPageToken()
 	}
 	revisions, err := s.revisions(ctx, caller.Tenant, in.GetPolicyId())
 	if err != nil {

@@ -27,8 +27,7 @@ func pageToken(list string, key journal.Key, behind []byte) string {
 func parsePageToken(list string, key journal.Key, token string, size int) ([]byte, error) {
 	data, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	if err != nil || len(data) != boundBytes+size || string(data[:boundBytes]) != string(boundTo(list, key)) {
-		return nil, fault.New(fault.PageTokenInvalid, "the page token is not one that this list gave").
-			Field("page_token", "must be a next_page_token of the same list, unchanged")
+		return nil, fault.BadPageToken()
 	}
 	return data[boundBytes:], nil
 }

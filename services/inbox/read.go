@@ -166,8 +166,7 @@ func absent(in *inboxv1.Inbox) bool { return in == nil }
 // listOwn is the list of an agent, which is one inbox long at the most.
 func (s *inboxServer) listOwn(ctx context.Context, key journal.Key, token string) (*inboxv1.ListInboxesResponse, error) {
 	if token != "" {
-		return nil, fault.New(fault.PageTokenInvalid, "the page token is not one that this list gave").
-			Field("page_token", "must be a next_page_token of the same list, unchanged")
+		return nil, fault.BadPageToken()
 	}
 	found, err := s.inbox(ctx, key)
 	if err != nil || found == nil {

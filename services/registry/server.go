@@ -95,8 +95,7 @@ func sealNameToken(name string) string { return base64.RawURLEncoding.EncodeToSt
 func openNameToken(token string) (string, error) {
 	name, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil || token != "" && !namePattern.Match(name) {
-		return "", fault.New(fault.PageTokenInvalid, "the page token is not one that this list gave").
-			Field("page_token", "must be a next_page_token of the same list, unchanged")
+		return "", fault.BadPageToken()
 	}
 	return string(name), nil
 }
