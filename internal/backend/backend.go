@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 
 	"github.com/nats-io/nats.go"
@@ -81,6 +82,13 @@ func (b *Backend) Close() {
 		b.Log.Warn("hot store not closed", "error", err)
 	}
 	b.NATS.Close()
+}
+
+// Closing closes a connection to a peer, at the end of the service that made it.
+func (b *Backend) Closing(c io.Closer) {
+	if err := c.Close(); err != nil {
+		b.Log.Warn("connection not closed", "error", err)
+	}
 }
 
 // Projector keeps the hot store showing what the journal holds for all kinds

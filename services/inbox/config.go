@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"google.golang.org/grpc"
@@ -88,12 +87,12 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("inbox: --gate: %w", err)
 	}
-	defer closing(b, gate)
+	defer b.Closing(gate)
 	conversation, err := serve.Dial(cfg.Conversation, cfg.Serve.Peer)
 	if err != nil {
 		return fmt.Errorf("inbox: --conversation: %w", err)
 	}
-	defer closing(b, conversation)
+	defer b.Closing(conversation)
 
 	inboxes := newInboxLoop(b)
 	dispatches := newDispatchLoop(b)
@@ -144,10 +143,4 @@ func Run(ctx context.Context, cfg Config) error {
 func register(s *grpc.Server, inboxes *inboxServer, dispatches *dispatchServer) {
 	inboxv1.RegisterInboxServiceServer(s, inboxes)
 	inboxv1.RegisterDispatchServiceServer(s, dispatches)
-}
-
-func closing(b *backend.Backend, c io.Closer) {
-	if err := c.Close(); err != nil {
-		b.Log.Warn("connection not closed", "error", err)
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"google.golang.org/grpc"
 
@@ -58,17 +57,17 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("--gate: %w", err)
 	}
-	defer closing(b, gate)
+	defer b.Closing(gate)
 	conversation, err := serve.Dial(cfg.Conversation, cfg.Serve.Peer)
 	if err != nil {
 		return fmt.Errorf("--conversation: %w", err)
 	}
-	defer closing(b, conversation)
+	defer b.Closing(conversation)
 	inbox, err := serve.Dial(cfg.Inbox, cfg.Serve.Peer)
 	if err != nil {
 		return fmt.Errorf("--inbox: %w", err)
 	}
-	defer closing(b, inbox)
+	defer b.Closing(inbox)
 
 	invocations := aggregate.New(invocationKind(), b.Journal, b.Hot, b.Log)
 	env := core{operations}
@@ -97,10 +96,4 @@ func Run(ctx context.Context, cfg Config) error {
 			d.drain,
 		},
 	})
-}
-
-func closing(b *backend.Backend, c io.Closer) {
-	if err := c.Close(); err != nil {
-		b.Log.Warn("connection not closed", "error", err)
-	}
 }
