@@ -544,9 +544,6 @@ func decideWake(d dispatch, item string, _ time.Time) (*inboxv1.Event, error) {
 	}}}, nil
 }
 
-// lookAt decides nothing: it is for reading a state that is known to be the newest.
-func lookAt(dispatch, struct{}, time.Time) (*inboxv1.Event, error) { return nil, nil }
-
 func (d dispatch) idOr(newID string) string {
 	if d.ID != "" {
 		return d.ID

@@ -154,9 +154,6 @@ func (s inbox) standing(id, token string, now time.Time) (at standing, fits bool
 	return unknown, false
 }
 
-// look decides nothing: it is for reading a state that is known to be the newest.
-func look(inbox, struct{}, time.Time) (*inboxv1.Event, error) { return nil, nil }
-
 // countsAt is the counts at a time, which may be later than the newest event.
 func (s inbox) countsAt(now time.Time) counts {
 	c := s.Counts

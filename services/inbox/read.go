@@ -100,17 +100,17 @@ func (m message) toDead(shown *inboxv1.Message) *inboxv1.DeadMessage {
 	return out
 }
 
-// newest reads through the write path: this replica may have the whole state in
-// memory, and then asks the journal only whether it is the newest.
+// newest gives the whole of an inbox as it is now, and when that is. This replica may
+// have it in memory, and then only asks the journal whether it is the newest.
 func (s *inboxServer) newest(ctx context.Context, key journal.Key) (inbox, time.Time, error) {
-	after, at, err := do(ctx, s.inboxes, key, look, struct{}{})
+	found, err := s.inboxes.Newest(ctx, key)
 	if err != nil {
-		return inbox{}, at, err
+		return inbox{}, time.Time{}, err
 	}
-	if !after.Exists() {
-		return inbox{}, at, notFound(key.ID)
+	if !found.Exists() {
+		return inbox{}, time.Time{}, notFound(key.ID)
 	}
-	return after.State, at, nil
+	return found.State, s.inboxes.Now(), nil
 }
 
 func (s *inboxServer) GetInbox(ctx context.Context, in *inboxv1.GetInboxRequest) (*inboxv1.GetInboxResponse, error) {

@@ -92,7 +92,7 @@ func (s *dispatcher) drive(ctx context.Context, key journal.Key) (dispatch, erro
 }
 
 func (s *dispatcher) newest(ctx context.Context, key journal.Key) (dispatch, error) {
-	found, _, err := do(ctx, s.dispatches, key, lookAt, struct{}{})
+	found, err := s.dispatches.Newest(ctx, key)
 	return found.State, err
 }
 
