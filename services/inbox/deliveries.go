@@ -93,27 +93,25 @@ func (d *deliveries) deliver(ctx context.Context, tenant, conversation string, p
 	}
 	var failed []error
 	for _, goal := range addressed {
-		_, _, err := makingRoom(ctx, d.inboxes, inboxKey(tenant, goal), decideEnqueue, enqueue{
-			Goal: goal,
-			Sender: origin{
-				Subject: said.GetAuthor(), OnBehalfOf: chain(said.GetOnBehalfOf()), Session: said.GetSession(), Operation: said.GetOperation(),
-			},
-			Rules: d.rules,
-			Messages: []newMessage{{
-				ID:           deliveredID(conversation, said.GetMessageId()),
-				Body:         string(body),
-				Correlation:  conversation,
-				Policy:       inboxv1.BusyPolicy_BUSY_POLICY_ENQUEUE,
-				Conversation: conversation,
-			}},
-		})
-		// Only deliveries have such ids, so other content is this very message
-		// as another version of weir wrote it down: it has been delivered.
-		if err != nil && !fault.Is(err, fault.IdempotencyMismatch) {
-			failed = append(failed, err)
-		}
+		failed = append(failed, enqueueOwn(ctx, d.inboxes, inboxKey(tenant, goal), d.rules, originOf(said.GetAuthor(), said), newMessage{
+			ID:           deliveredID(conversation, said.GetMessageId()),
+			Body:         string(body),
+			Conversation: conversation,
+		}))
 	}
 	return errors.Join(failed...)
+}
+
+// enqueueOwn enqueues a message of weir's own about a conversation, from who acted there.
+func enqueueOwn(ctx context.Context, inboxes *inboxLoop, to journal.Key, r rules, from origin, m newMessage) error {
+	m.Correlation, m.Policy = m.Conversation, inboxv1.BusyPolicy_BUSY_POLICY_ENQUEUE
+	_, _, err := makingRoom(ctx, inboxes, to, decideEnqueue, enqueue{Goal: to.ID, Sender: from, Rules: r, Messages: []newMessage{m}})
+	// Nobody else has such ids, so other content is this very message as another
+	// version of weir wrote it down: it is there.
+	if fault.Is(err, fault.IdempotencyMismatch) {
+		return nil
+	}
+	return err
 }
 
 // addressedAgents are the goals that a message goes to. What an agent says to

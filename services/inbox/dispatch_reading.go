@@ -38,7 +38,7 @@ func (s *dispatchServer) GetDispatch(ctx context.Context, in *inboxv1.GetDispatc
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.dispatches.Read(ctx, dispatchKey(caller, in.GetGoal(), in.GetItem()))
+	found, err := s.dispatches.Read(ctx, dispatchKey(caller.Tenant, in.GetGoal(), in.GetItem()))
 	if err != nil {
 		return nil, err
 	}

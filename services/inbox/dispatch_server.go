@@ -29,8 +29,8 @@ type dispatchServer struct {
 	dispatcher *dispatcher
 }
 
-func dispatchKey(caller identity.Caller, goal, item string) journal.Key {
-	return journal.Key{Tenant: caller.Tenant, Kind: dispatchKindName, ID: dispatchID(goal, item)}
+func dispatchKey(tenant, goal, item string) journal.Key {
+	return journal.Key{Tenant: tenant, Kind: dispatchKindName, ID: dispatchID(goal, item)}
 }
 
 func (s *dispatchServer) Begin(ctx context.Context, in *inboxv1.BeginRequest) (*inboxv1.BeginResponse, error) {
@@ -42,7 +42,7 @@ func (s *dispatchServer) Begin(ctx context.Context, in *inboxv1.BeginRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	after, _, err := do(ctx, s.dispatches, dispatchKey(caller, in.GetGoal(), in.GetItem()), decideBegin, command)
+	after, _, err := do(ctx, s.dispatches, dispatchKey(caller.Tenant, in.GetGoal(), in.GetItem()), decideBegin, command)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (s *dispatchServer) MarkSent(ctx context.Context, in *inboxv1.MarkSentReque
 	if err != nil {
 		return nil, err
 	}
-	after, _, err := do(ctx, s.dispatches, dispatchKey(caller, in.GetGoal(), in.GetItem()), decideMark, markSent{
+	after, _, err := do(ctx, s.dispatches, dispatchKey(caller.Tenant, in.GetGoal(), in.GetItem()), decideMark, markSent{
 		Goal: in.GetGoal(), Item: in.GetItem(), NewID: ulid.Make().String(),
 		ConversationID: in.GetConversationId(), Actor: caller.Subject,
 	})
@@ -90,7 +90,7 @@ func (s *dispatchServer) Dispatch(ctx context.Context, in *inboxv1.DispatchReque
 			Field("seed", "must be at most "+strconv.Itoa(maxSeed)+" bytes").
 			With("size", strconv.Itoa(size)).With("limit", strconv.Itoa(maxSeed))
 	}
-	key := dispatchKey(caller, in.GetGoal(), in.GetItem())
+	key := dispatchKey(caller.Tenant, in.GetGoal(), in.GetItem())
 	command := giving{
 		Owner: caller, Request: in.GetRequestId(), NewConversation: "work-" + strings.ToLower(rand.Text()),
 		Worker: in.GetWorker(), Seed: in.GetSeed(), Title: in.GetTitle(), Priority: in.GetPriority(), WaitsFor: in.GetWaitsFor(),
@@ -158,7 +158,7 @@ func (s *dispatchServer) Report(ctx context.Context, in *inboxv1.ReportRequest) 
 	if err := checkReport(in); err != nil {
 		return nil, err
 	}
-	key := dispatchKey(caller, in.GetGoal(), in.GetItem())
+	key := dispatchKey(caller.Tenant, in.GetGoal(), in.GetItem())
 	command := telling{
 		Goal: in.GetGoal(), Item: in.GetItem(), Request: in.GetRequestId(), Kind: in.GetKind(), Text: in.GetText(),
 		Evidence: in.GetEvidence(), WaitsFor: in.GetWaitsFor(), Reporter: caller,
@@ -247,7 +247,7 @@ func (s *dispatchServer) judge(ctx context.Context, c judging) (*inboxv1.Dispatc
 		return nil, err
 	}
 	c.Judge, c.Operator = caller, caller.HasScope(scopeOperate)
-	after, _, err := do(ctx, s.dispatches, dispatchKey(caller, c.Goal, c.Item), decideJudge, c)
+	after, _, err := do(ctx, s.dispatches, dispatchKey(caller.Tenant, c.Goal, c.Item), decideJudge, c)
 	if err != nil {
 		return nil, err
 	}

@@ -148,15 +148,20 @@ func (s inbox) busyWith(key string, now time.Time) (string, bool) {
 func (s inbox) room(depth, added, limit int) error {
 	switch {
 	case depth > s.Counts.depth() && depth > limit:
-		return fault.New(fault.InboxFull, "the inbox is full: it holds %d messages, its limit is %d, and %d more would not fit",
-			s.Counts.depth(), limit, added).
-			With("limit", strconv.Itoa(limit)).With("depth", strconv.Itoa(s.Counts.depth())).Retry(retryFull)
+		return s.full(added, limit)
 	case depth > s.Counts.depth() && s.Counts.Dead >= maxDead:
 		return fault.New(fault.InboxFull, "the inbox is full: it holds %d dead messages, and its limit is %d; besides, %d are waiting",
 			s.Counts.Dead, maxDead, s.Counts.depth()).
 			With("limit", strconv.Itoa(maxDead)).With("dead", strconv.Itoa(s.Counts.Dead)).With("depth", strconv.Itoa(s.Counts.depth()))
 	}
 	return nil
+}
+
+// full refuses so many messages more than the inbox has room for.
+func (s inbox) full(added, limit int) error {
+	return fault.New(fault.InboxFull, "the inbox is full: it holds %d messages, its limit is %d, and %d more would not fit",
+		s.Counts.depth(), limit, added).
+		With("limit", strconv.Itoa(limit)).With("depth", strconv.Itoa(s.Counts.depth())).Retry(retryFull)
 }
 
 // fits refuses a batch for what it is as a whole.

@@ -19,7 +19,7 @@ func evolveInbox(s inbox, e aggregate.Recorded[*inboxv1.Event]) inbox {
 	switch happened := e.Event.GetEvent().(type) {
 	case *inboxv1.Event_MessagesEnqueued:
 		s = s.forget(fromTimestamp(happened.MessagesEnqueued.GetForgetBefore()))
-		by := senderOf(happened.MessagesEnqueued)
+		by := originOf(happened.MessagesEnqueued.GetSender(), happened.MessagesEnqueued)
 		for i, m := range happened.MessagesEnqueued.GetMessages() {
 			s = s.enqueued(m, by, arrival{e.Sequence, int32(i)}, e.Time)
 		}

@@ -110,7 +110,7 @@ func (i *importer) each(ctx context.Context, inbox journal.Key, items []*inboxv1
 	group.SetLimit(readsAtOnce)
 	for _, item := range items {
 		group.Go(func() error {
-			return do(ctx, journal.Key{Tenant: inbox.Tenant, Kind: dispatchKindName, ID: dispatchID(inbox.ID, item.GetItem())}, item)
+			return do(ctx, dispatchKey(inbox.Tenant, inbox.ID, item.GetItem()), item)
 		})
 	}
 	return group.Wait()

@@ -1,7 +1,6 @@
 package inbox
 
 import (
-	"strconv"
 	"time"
 
 	inboxv1 "weir/gen/inbox/v1"
@@ -61,9 +60,7 @@ func decideRedrive(s inbox, c operation, now time.Time) (*inboxv1.Event, error) 
 		}
 	}
 	if depth > s.Counts.depth() && depth > c.Rules.Limit {
-		return nil, fault.New(fault.InboxFull, "the inbox is full: it holds %d messages, its limit is %d, and %d more would not fit",
-			s.Counts.depth(), c.Rules.Limit, len(ids)).
-			With("limit", strconv.Itoa(c.Rules.Limit)).With("depth", strconv.Itoa(s.Counts.depth())).Retry(retryFull)
+		return nil, s.full(len(ids), c.Rules.Limit)
 	}
 	return &inboxv1.Event{Actor: c.Actor, Event: &inboxv1.Event_MessagesRedriven{MessagesRedriven: &inboxv1.MessagesRedriven{
 		Goal: c.Goal, MessageIds: ids,

@@ -177,26 +177,12 @@ func (s *dispatcher) tell(ctx context.Context, t task) error {
 	if err != nil {
 		return fault.New(fault.Bug, "a message cannot be written as JSON").Wrap(err)
 	}
-	_, _, err = do(ctx, s.inboxes, inboxKey(t.key.Tenant, t.worker), decideEnqueue, enqueue{
-		Goal: t.worker,
-		Sender: origin{
-			Subject: t.state.Owner, OnBehalfOf: chain(t.plan.GetOnBehalfOf()), Session: t.plan.GetSession(), Operation: t.plan.GetOperation(),
-		},
-		Rules: s.rules,
-		Messages: []newMessage{{
-			ID:           t.derived(workPrefix, "inbox"),
-			Body:         string(body),
-			Priority:     t.plan.GetPriority(),
-			Correlation:  t.state.ConversationID,
-			Policy:       inboxv1.BusyPolicy_BUSY_POLICY_ENQUEUE,
-			Conversation: t.state.ConversationID,
-		}},
+	return enqueueOwn(ctx, s.inboxes, inboxKey(t.key.Tenant, t.worker), s.rules, originOf(t.state.Owner, t.plan), newMessage{
+		ID:           t.derived(workPrefix, "inbox"),
+		Body:         string(body),
+		Priority:     t.plan.GetPriority(),
+		Conversation: t.state.ConversationID,
 	})
-	if fault.Is(err, fault.IdempotencyMismatch) {
-		// Only this errand has that id, so another version of weir wrote it down.
-		return nil
-	}
-	return err
 }
 
 // record ends the errand.

@@ -154,7 +154,14 @@ func (s inbox) refused(e aggregate.Recorded[*inboxv1.Event]) inbox {
 	return s
 }
 
-// senderOf is who enqueued, as the event says.
-func senderOf(e *inboxv1.MessagesEnqueued) origin {
-	return origin{Subject: e.GetSender(), OnBehalfOf: chain(e.GetOnBehalfOf()), Session: e.GetSession(), Operation: e.GetOperation()}
+// recorded is what an event or a plan keeps of how somebody acted.
+type recorded interface {
+	GetOnBehalfOf() []string
+	GetSession() string
+	GetOperation() string
+}
+
+// originOf is who acted so.
+func originOf(subject string, how recorded) origin {
+	return origin{Subject: subject, OnBehalfOf: chain(how.GetOnBehalfOf()), Session: how.GetSession(), Operation: how.GetOperation()}
 }

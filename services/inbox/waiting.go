@@ -15,11 +15,6 @@ import (
 // maxWalk is how many items are looked at to see that one does not wait for itself.
 const maxWalk = maxOpen
 
-// sibling is another item of the same goal.
-func sibling(key journal.Key, goal, item string) journal.Key {
-	return journal.Key{Tenant: key.Tenant, Kind: dispatchKindName, ID: dispatchID(goal, item)}
-}
-
 // checkWaits refuses items that are not there, and any that waits for this one in the
 // end: none of them would ever be finished.
 func (s *dispatcher) checkWaits(ctx context.Context, key journal.Key, goal, item string, waits []string) error {
@@ -38,7 +33,7 @@ func (s *dispatcher) checkWaits(ctx context.Context, key journal.Key, goal, item
 				return fault.New(fault.LimitReached, "it would wait for more than %d items", maxWalk).
 					Field("waits_for", "leads to more than "+strconv.Itoa(maxWalk)+" items").With("limit", strconv.Itoa(maxWalk))
 			}
-			found, err := s.dispatches.Read(ctx, sibling(key, goal, other))
+			found, err := s.dispatches.Read(ctx, dispatchKey(key.Tenant, goal, other))
 			if err != nil {
 				return err
 			}
@@ -69,7 +64,7 @@ func (s *dispatcher) refuseCircle(ctx context.Context, key journal.Key, d dispat
 // that one which was finished before this waited for it is not missed.
 func (s *dispatcher) settle(ctx context.Context, key journal.Key, d dispatch) (dispatch, error) {
 	for _, item := range d.Awaited {
-		other, err := s.newest(ctx, sibling(key, d.Goal, item))
+		other, err := s.newest(ctx, dispatchKey(key.Tenant, d.Goal, item))
 		if err != nil {
 			return d, err
 		}

@@ -174,7 +174,7 @@ func TestACircleThatClosedUnseenIsShown(t *testing.T) {
 	}
 	defer stores.Close()
 	loop := newDispatchLoop(stores)
-	key := sibling(dispatchKey(boss, "", ""), "build", "2")
+	key := dispatchKey(boss.Tenant, "build", "2")
 	command := giving{
 		begin: begin{Goal: "build", Item: "2", Actor: boss.Subject}, Owner: boss, Request: "a", NewConversation: "x",
 		Worker: "bob", Seed: "do 2", WaitsFor: []string{"1"},
