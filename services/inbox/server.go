@@ -193,21 +193,21 @@ func (s *inboxServer) Claim(ctx context.Context, in *inboxv1.ClaimRequest) (*inb
 		Lease:    lease,
 		Rules:    s.rules,
 	}
-	after, at, err := s.hub.claim(ctx, key, command.Request, wait, func(ctx context.Context) (aggregate.Snapshot[inbox], time.Time, error) {
-		return s.checks.deliver(ctx, s.inboxes, key, command)
+	got, err := s.hub.claim(ctx, key, wait, func(ctx context.Context) (served, error) {
+		after, at, err := s.checks.deliver(ctx, s.inboxes, key, command)
+		return served{after.State.held(command.Request, at), after.State, at}, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	out := &inboxv1.ClaimResponse{InboxState: modes[after.State.Mode]}
-	ids := after.State.held(in.GetRequestId(), at)
-	if len(ids) == 0 {
+	out := &inboxv1.ClaimResponse{InboxState: modes[got.state.Mode]}
+	if len(got.ids) == 0 {
 		return out, nil
 	}
-	if out.Messages, err = s.messages(ctx, key, after.State, ids, at); err != nil {
+	if out.Messages, err = s.messages(ctx, key, got.state, got.ids, got.at); err != nil {
 		return nil, err // the claim stands, and the same request gets it
 	}
-	first, _ := after.State.messages.Get(ids[0])
+	first, _ := got.state.messages.Get(got.ids[0])
 	out.ClaimToken = first.Hold.Token
 	return out, nil
 }

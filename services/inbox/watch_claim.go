@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"weir/internal/aggregate"
 	"weir/internal/fault"
 	"weir/internal/journal"
 )
@@ -54,13 +53,21 @@ func (h *hub) wake(key journal.Key) {
 
 // attempt claims once. Each time with the same request, so that it makes no
 // difference how often.
-type attempt func(context.Context) (aggregate.Snapshot[inbox], time.Time, error)
+type attempt func(context.Context) (served, error)
+
+// served is what a claim came to at a time: the messages that its request holds, in
+// order, and the inbox that they are in.
+type served struct {
+	ids   []string
+	state inbox
+	at    time.Time
+}
 
 // claim claims, and where nothing is served waits for it up to a time, but not beyond
 // the call. When the service stops it waits no longer. What never happens is
 // that something is claimed for a caller who has left.
-func (h *hub) claim(ctx context.Context, key journal.Key, request string, wait time.Duration, try attempt) (aggregate.Snapshot[inbox], time.Time, error) {
-	try = h.counting(request, try)
+func (h *hub) claim(ctx context.Context, key journal.Key, wait time.Duration, try attempt) (served, error) {
+	try = h.counting(try)
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline)-answerMargin)
 	}
@@ -71,53 +78,53 @@ func (h *hub) claim(ctx context.Context, key journal.Key, request string, wait t
 	defer until.Stop()
 	w, full := h.fallAsleep(key)
 	if full != nil {
-		after, at, err := try(ctx)
-		if err == nil && len(after.State.held(request, at)) == 0 {
+		got, err := try(ctx)
+		if err == nil && len(got.ids) == 0 {
 			err = full
 		}
-		return after, at, err
+		return got, err
 	}
 	// Until it has seen the inbox empty, what it was woken for is for the next one.
 	empty := false
 	defer func() { h.awake(key, w, !empty) }()
 	for {
 		empty = false
-		after, at, err := try(ctx)
-		if err != nil || len(after.State.held(request, at)) > 0 {
-			return after, at, err
+		got, err := try(ctx)
+		if err != nil || len(got.ids) > 0 {
+			return got, err
 		}
 		empty = true
-		again := time.NewTimer(untilNext(after.State.Due, at))
+		again := time.NewTimer(untilNext(got.state.Due, got.at))
 		select {
 		case <-w.woken:
 			h.sleepAgain(key, w)
 		case <-again.C:
 		case <-until.C:
-			return after, at, nil
+			return got, nil
 		case <-h.stopping.Done():
-			return after, at, nil
+			return got, nil
 		case <-ctx.Done():
 		}
 		again.Stop()
 		if ctx.Err() != nil {
 			empty = false // whatever woke it, it did not look
-			return after, at, fault.From(ctx.Err())
+			return got, fault.From(ctx.Err())
 		}
 	}
 }
 
 // counting counts what attempts come to.
-func (h *hub) counting(request string, try attempt) attempt {
-	return func(ctx context.Context) (aggregate.Snapshot[inbox], time.Time, error) {
-		after, at, err := try(ctx)
+func (h *hub) counting(try attempt) attempt {
+	return func(ctx context.Context) (served, error) {
+		got, err := try(ctx)
 		switch {
 		case err != nil:
-		case len(after.State.held(request, at)) > 0:
+		case len(got.ids) > 0:
 			h.found.Inc()
 		default:
 			h.empty.Inc()
 		}
-		return after, at, err
+		return got, err
 	}
 }
 

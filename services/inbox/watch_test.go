@@ -17,7 +17,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	inboxv1 "weir/gen/inbox/v1"
-	"weir/internal/aggregate"
 	"weir/internal/fault"
 	"weir/internal/journal"
 	"weir/internal/meshtest"
@@ -238,18 +237,19 @@ type mailbox struct {
 
 // attempt takes one, whoever comes, and counts who came.
 func (m *mailbox) attempt(request string) attempt {
-	return func(context.Context) (aggregate.Snapshot[inbox], time.Time, error) {
+	return func(context.Context) (served, error) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.entered++
 		now := time.Unix(1, 0)
 		if m.messages == 0 {
-			return aggregate.Snapshot[inbox]{}, now, nil
+			return served{at: now}, nil
 		}
 		m.messages--
-		return aggregate.Snapshot[inbox]{State: newInbox().set("m", message{
+		state := newInbox().set("m", message{
 			State: claimed, Hold: hold{Request: request, Token: "t", Until: now.Add(time.Minute)},
-		})}, now, nil
+		})
+		return served{state.held(request, now), state, now}, nil
 	}
 }
 
@@ -260,9 +260,9 @@ func TestOneMessageWakesOneClaim(t *testing.T) {
 	for i := range claims {
 		waiting.Go(func() {
 			request := fmt.Sprint(i)
-			after, at, err := h.claim(t.Context(), key, request, 25*time.Second, m.attempt(request))
-			if err != nil || len(after.State.held(request, at)) != 1 {
-				t.Errorf("it gave %v, %v", after, err)
+			got, err := h.claim(t.Context(), key, 25*time.Second, m.attempt(request))
+			if err != nil || len(got.ids) != 1 {
+				t.Errorf("it gave %v, %v", got.ids, err)
 			}
 		})
 	}
@@ -312,10 +312,10 @@ func TestWaitingClaimsAreBounded(t *testing.T) {
 	h, m, key := lone(), &mailbox{messages: 1}, journal.Key{Tenant: "acme", Kind: "inbox", ID: "g"}
 	h.waiting = maxWaiting
 	// What is there is served all the same.
-	if _, _, err := h.claim(t.Context(), key, "1", time.Minute, m.attempt("1")); err != nil {
+	if _, err := h.claim(t.Context(), key, time.Minute, m.attempt("1")); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err := h.claim(t.Context(), key, "2", time.Minute, m.attempt("2"))
+	_, err := h.claim(t.Context(), key, time.Minute, m.attempt("2"))
 	wantReason(t, err, fault.LimitReached)
 }
 
