@@ -67,6 +67,9 @@ func eventType(event proto.Message) (string, error) {
 	return string(set.Message().FullName()), nil
 }
 
+// TypeOf gives the ce-type of events that hold such a message, for who hears them.
+func TypeOf(event proto.Message) string { return string(event.ProtoReflect().Descriptor().FullName()) }
+
 // Decode reads an event of a journal, also of another service's. One that this program cannot read
 // wholly, as one that a newer version wrote, is unreadable: to skip it would be
 // to show a history that never was.

@@ -47,7 +47,7 @@ func deliveryKind() aggregate.Kind[Delivery, *gatev1.Event] {
 }
 
 // messagesClaimed is the one type of the inbox's events that names refusals.
-var messagesClaimed = string((&inboxv1.MessagesClaimed{}).ProtoReflect().Descriptor().FullName())
+var messagesClaimed = aggregate.TypeOf(&inboxv1.MessagesClaimed{})
 
 // hearDeliveries records what the inbox refused. The id comes from the inbox's event, so
 // hearing that again changes nothing.

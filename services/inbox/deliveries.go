@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
-
 	conversationv1 "weir/gen/conversation/v1"
 	inboxv1 "weir/gen/inbox/v1"
 	"weir/internal/aggregate"
@@ -52,12 +50,9 @@ func (d *deliveries) run(ctx context.Context) error { return d.consumer.Run(ctx,
 // Of a conversation's events these address agents: what is said, and what hands a
 // message to the next member of a group that another one left.
 var (
-	messagesAppended    = typeOf(&conversationv1.MessagesAppended{})
-	groupMembersChanged = typeOf(&conversationv1.GroupMembersChanged{})
+	messagesAppended    = aggregate.TypeOf(&conversationv1.MessagesAppended{})
+	groupMembersChanged = aggregate.TypeOf(&conversationv1.GroupMembersChanged{})
 )
-
-// typeOf is an event's type as the journal has it.
-func typeOf(event proto.Message) string { return string(event.ProtoReflect().Descriptor().FullName()) }
 
 // handle enqueues what one event asks for. It fails unless everything is in,
 // and the event comes again: a full inbox makes its message wait in the

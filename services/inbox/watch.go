@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	inboxv1 "weir/gen/inbox/v1"
+	"weir/internal/aggregate"
 	"weir/internal/fault"
 	"weir/internal/hot"
 	"weir/internal/journal"
@@ -97,17 +98,17 @@ const (
 
 // hints has every event of an inbox.
 var hints = map[string]hint{
-	typeOf(&inboxv1.MessagesEnqueued{}):   mayHaveWork,
-	typeOf(&inboxv1.MessagesClaimed{}):    wasClaimed,
-	typeOf(&inboxv1.LeaseExtended{}):      noHint,
-	typeOf(&inboxv1.MessagesDone{}):       noHint,
-	typeOf(&inboxv1.MessagesReleased{}):   mayHaveWork,
-	typeOf(&inboxv1.DeadlinesPassed{}):    mayHaveWork,
-	typeOf(&inboxv1.MessagesRedriven{}):   mayHaveWork,
-	typeOf(&inboxv1.MessagesDiscarded{}):  noHint,
-	typeOf(&inboxv1.InboxStateChanged{}):  mayHaveWork,
-	typeOf(&inboxv1.GoalImported{}):       mayHaveWork,
-	typeOf(&inboxv1.GoalImportFinished{}): noHint,
+	aggregate.TypeOf(&inboxv1.MessagesEnqueued{}):   mayHaveWork,
+	aggregate.TypeOf(&inboxv1.MessagesClaimed{}):    wasClaimed,
+	aggregate.TypeOf(&inboxv1.LeaseExtended{}):      noHint,
+	aggregate.TypeOf(&inboxv1.MessagesDone{}):       noHint,
+	aggregate.TypeOf(&inboxv1.MessagesReleased{}):   mayHaveWork,
+	aggregate.TypeOf(&inboxv1.DeadlinesPassed{}):    mayHaveWork,
+	aggregate.TypeOf(&inboxv1.MessagesRedriven{}):   mayHaveWork,
+	aggregate.TypeOf(&inboxv1.MessagesDiscarded{}):  noHint,
+	aggregate.TypeOf(&inboxv1.InboxStateChanged{}):  mayHaveWork,
+	aggregate.TypeOf(&inboxv1.GoalImported{}):       mayHaveWork,
+	aggregate.TypeOf(&inboxv1.GoalImportFinished{}): noHint,
 }
 
 // run follows the stream and the clock until ctx ends.
