@@ -20,6 +20,30 @@ type Row struct {
 	Cells      []Cell
 }
 
+// Heads is the first row of a table, which names its columns.
+func (t *Terminal) Heads(names ...string) Row {
+	var row Row
+	for _, name := range names {
+		row.Cells = append(row.Cells, Cell{Text: name, Paint: t.Dim})
+	}
+	return row
+}
+
+// List shows a table once, and below it what is left out, if anything is; or that there
+// is nothing.
+func (t *Terminal) List(head Row, rows []Row, leftOut string) {
+	if len(rows) == 0 {
+		t.Printf("%s\n", t.Dim("there are none"))
+		return
+	}
+	for _, line := range Table(append([]Row{head}, rows...)) {
+		t.Printf("%s\n", line)
+	}
+	if leftOut != "" {
+		t.Printf("%s\n", t.Yellow(leftOut))
+	}
+}
+
 // Table lays rows out as lines whose columns stand below each other. A last cell is not
 // filled up.
 func Table(rows []Row) []string {

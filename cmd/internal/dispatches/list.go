@@ -20,21 +20,16 @@ func List(ctx context.Context, t *console.Terminal, client inboxv1.DispatchServi
 	if err != nil {
 		return err
 	}
-	if len(listed.GetDispatches()) == 0 {
-		t.Printf("%s\n", t.Dim("there are none"))
-		return nil
-	}
 	now := time.Now()
-	rows := []console.Row{head(t)}
+	var rows []console.Row
 	for _, d := range listed.GetDispatches() {
 		rows = append(rows, row(t, d, now))
 	}
-	for _, line := range console.Table(rows) {
-		t.Printf("%s\n", line)
-	}
+	leftOut := ""
 	if listed.GetNextPageToken() != "" {
-		t.Printf("%s\n", t.Yellow(fmt.Sprintf("these are the newest %d; there are more", len(listed.GetDispatches()))))
+		leftOut = fmt.Sprintf("these are the newest %d; there are more", len(rows))
 	}
+	t.List(head(t), rows, leftOut)
 	return nil
 }
 

@@ -61,11 +61,7 @@ func row(t *console.Terminal, d *inboxv1.Dispatch, now time.Time) console.Row {
 }
 
 func head(t *console.Terminal) console.Row {
-	var row console.Row
-	for _, head := range []string{"GOAL", "ITEM", "STATE", "OWNER → WORKER", "CHANGED", ""} {
-		row.Cells = append(row.Cells, console.Cell{Text: head, Paint: t.Dim})
-	}
-	return row
+	return t.Heads("GOAL", "ITEM", "STATE", "OWNER → WORKER", "CHANGED", "")
 }
 
 // orNobody is a worker, or that none is known to weir.

@@ -76,7 +76,7 @@ func TestWhatIsShown(t *testing.T) {
 	for name, colour := range map[string]bool{"plain": false, "colours": true} {
 		var out strings.Builder
 		terminal := &console.Terminal{Out: &out, Colour: colour}
-		rows := []console.Row{headRow(terminal, heads)}
+		rows := []console.Row{terminal.Heads(heads...)}
 		for _, in := range inboxesOfAllKinds() {
 			rows = append(rows, inboxRow(terminal, in, now))
 		}

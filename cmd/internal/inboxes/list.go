@@ -28,7 +28,7 @@ func List(ctx context.Context, t *console.Terminal, client inboxv1.InboxServiceC
 		for _, in := range listed.GetInboxes() {
 			rows = append(rows, inboxRow(t, in, now))
 		}
-		return headRow(t, heads), rows, listed.GetNextPageToken() != "", nil
+		return t.Heads(heads...), rows, listed.GetNextPageToken() != "", nil
 	}
 	return show(ctx, t, look, watch)
 }
@@ -47,7 +47,7 @@ func Peek(ctx context.Context, t *console.Terminal, client inboxv1.InboxServiceC
 				rows = append(rows, messageRow(t, m, now))
 			}
 			if token = page.GetNextPageToken(); token == "" || len(rows) >= maxMessages {
-				return headRow(t, []string{"MESSAGE", "STATE", "ENQUEUED", "SENDER", "SAYS", ""}), rows, token != "", nil
+				return t.Heads("MESSAGE", "STATE", "ENQUEUED", "SENDER", "SAYS", ""), rows, token != "", nil
 			}
 		}
 	}
@@ -68,16 +68,11 @@ func show(ctx context.Context, t *console.Terminal, look looking, watch bool) er
 	if err != nil {
 		return err
 	}
-	if len(rows) == 0 {
-		t.Printf("%s\n", t.Dim("there are none"))
-		return nil
-	}
-	for _, line := range console.Table(append([]console.Row{head}, rows...)) {
-		t.Printf("%s\n", line)
-	}
+	leftOut := ""
 	if more {
-		t.Printf("%s\n", t.Yellow(fmt.Sprintf("these are the first %d; there are more", len(rows))))
+		leftOut = fmt.Sprintf("these are the first %d; there are more", len(rows))
 	}
+	t.List(head, rows, leftOut)
 	return nil
 }
 

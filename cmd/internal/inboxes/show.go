@@ -35,14 +35,6 @@ func statePaint(t *console.Terminal, s inboxv1.InboxState) func(string) string {
 // heads of the table of inboxes.
 var heads = []string{"INBOX", "STATE", "DEPTH", "PENDING", "DELAYED", "CLAIMED", "DEAD", "OLDEST", "CHANGED", ""}
 
-func headRow(t *console.Terminal, heads []string) console.Row {
-	var row console.Row
-	for _, head := range heads {
-		row.Cells = append(row.Cells, console.Cell{Text: head, Paint: t.Dim})
-	}
-	return row
-}
-
 // inboxRow is one inbox in a line.
 func inboxRow(t *console.Terminal, in *inboxv1.Inbox, now time.Time) console.Row {
 	cell := func(text string) console.Cell { return console.Cell{Text: text} }
